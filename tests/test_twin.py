@@ -345,9 +345,7 @@ def test_bankruptcy_keeps_the_month_and_scores_nothing():
 
 
 def test_peak_is_taken_before_the_first_proceeds():
-    state, f = twin.step(
-        FLAT, FLAT_COLUMNS, twin.reset(FLAT, FLAT_COLUMNS), Action(False, EQUITY, 9.1e6), luck()
-    )
+    state, f = twin.step(FLAT, FLAT_COLUMNS, twin.reset(FLAT, FLAT_COLUMNS), Action(False, EQUITY, 9.1e6), luck())
     assert f.equity_issued and (state.cash_peak, state.cash_peak_month) == (15e6, 0)
     state, _ = twin.step(FLAT, FLAT_COLUMNS, twin.reset(FLAT, FLAT_COLUMNS), PASS, luck())
     assert (state.cash_peak, state.cash_peak_month) == (15.5e6, 1)

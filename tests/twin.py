@@ -248,9 +248,7 @@ def operate(p, x, users, loans):
 
     loans = loans + f.originations - f.repayments - f.charge_offs
     users = users + f.new_users - ((1 - p["renewal_rate"]) * r + c) * users
-    f.operating_cost = (
-        x["servicing_cost"] * users + x["fixed_cost"] + x["acquisition_cost"] * f.new_users
-    )
+    f.operating_cost = x["servicing_cost"] * users + x["fixed_cost"] + x["acquisition_cost"] * f.new_users
     return f, users, loans
 
 
@@ -260,9 +258,7 @@ def target_allowance(p, col, t, loans):
 
 def keep_books(p, col, s, x, f, loans):
     """Step 4: accruals and cash of the month. `s` holds the opening balances and is moved on."""
-    f.provision = target_allowance(p, col, s.month, loans) - (
-        s.allowance - f.charge_offs + f.recoveries
-    )
+    f.provision = target_allowance(p, col, s.month, loans) - (s.allowance - f.charge_offs + f.recoveries)
     f.interest_expense = s.debt_coupon / 12
     pretax = f.interest_income - f.provision - f.operating_cost - f.interest_expense
     loss_used = min(s.tax_loss_carryforward, p["loss_limit"] * max(pretax, 0.0))

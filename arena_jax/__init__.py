@@ -1,0 +1,41 @@
+"""arena_jax: a JAX-accelerated, vectorised simulator of EnterpriseArena, the CFO benchmark."""
+
+from arena_jax.arena import Arena, make, sweep
+from arena_jax.errors import ArenaError
+from arena_jax.params import Params
+from arena_jax.policies import make_policy
+from arena_jax.rollout import rollout
+from arena_jax.scenario import Scenario
+from arena_jax.structs import (
+    Action,
+    Observation,
+    Record,
+    State,
+    Timestep,
+    ToolCall,
+    close_books,
+    pass_month,
+    request_funding,
+)
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Action",
+    "Arena",
+    "ArenaError",
+    "Observation",
+    "Params",
+    "Record",
+    "Scenario",
+    "State",
+    "Timestep",
+    "ToolCall",
+    "close_books",
+    "make",
+    "make_policy",
+    "pass_month",
+    "request_funding",
+    "rollout",
+    "sweep",
+]

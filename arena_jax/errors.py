@@ -1,0 +1,18 @@
+"""The one exception that a user's mistake raises, and the hint that goes with an unknown name."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ArenaError(ValueError):
+    """Bad input: one line that says what is wrong and what is allowed."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ArenaError:
+    """An error for a name that is not among `known`, offering the nearest ones."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
+    return ArenaError(f"unknown {kind} {name!r}; {hint}")

@@ -1,0 +1,103 @@
+"""From a text such as `cash-threshold:threshold=8e6,amount=12.6e6` to a policy, in Python and on the command line."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from arena_jax.errors import ArenaError, unknown
+from arena_jax.policies import heuristics
+
+POLICIES: dict[str, type] = {
+    "never-raise": heuristics.NeverRaise,
+    "one-shot-equity": heuristics.OneShotEquity,
+    "greedy-equity": heuristics.GreedyEquity,
+    "greedy-debt": heuristics.GreedyDebt,
+    "cash-threshold": heuristics.CashThreshold,
+    "random": heuristics.Random,
+}
+METHODS = ("init", "choose_tools", "act")
+
+
+def make_policy(spec: str, **options: Any) -> Any:
+    """The policy that `spec` names; raises `ArenaError` for an unknown name, path, option or value.
+
+    spec: `NAME[:option=value,...]` of a registered policy, or `package.module:factory[:option=value,...]`.
+    options: more options by name; a registered policy's are validated, a factory gets them as they are.
+    """
+    head, _, rest = spec.partition(":")
+    if head in POLICIES:
+        return _registered(head, _parse_options(spec, rest) | options)
+    factory, _, rest = rest.partition(":")
+    if not factory or "=" in factory:
+        raise unknown("policy", head, POLICIES)
+    return _from_path(spec, head, factory, _parse_options(spec, rest) | options)
+
+
+def _parse_options(spec: str, text: str) -> dict[str, Any]:
+    """`a=1,b=equity` as {"a": 1.0, "b": "equity"}."""
+    found: dict[str, Any] = {}
+    for pair in filter(None, text.split(",")):
+        name, equals, value = pair.partition("=")
+        if not equals or not name or not value:
+            raise ArenaError(f"policy {spec!r}: expected option=value, got {pair!r}")
+        if name in found:
+            raise ArenaError(f"policy {spec!r}: option {name} is given twice")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def _registered(name: str, options: dict[str, Any]) -> Any:
+    cls = POLICIES[name]
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    for option in options:
+        if option not in fields:
+            raise unknown(f"option of {name}", option, fields)
+    values = {key: options.get(key, field.default) for key, field in fields.items()}
+    return cls(**{key: _option_leaf(f"{name}: option {key}", fields[key], value) for key, value in values.items()})
+
+
+def _option_leaf(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
+    """An option as an array leaf (int32 for whole-number options and named choices, else the default float)."""
+    unit, low, high, choices = (field.metadata[key] for key in ("unit", "low", "high", "choices"))
+    if choices is not None:
+        if value not in choices:
+            raise ArenaError(f"{where} must be one of {', '.join(choices)}, got {value!r}")
+        return jnp.asarray(choices[value], dtype=jnp.int32)
+    if isinstance(value, str | bool):
+        raise ArenaError(f"{where} must be a number ({unit}), got {value!r}")
+    is_whole = isinstance(field.default, int)
+    number = float(value)
+    if not math.isfinite(number) or not low <= number <= high or (is_whole and not number.is_integer()):
+        kind = "a whole number" if is_whole else "a number"
+        raise ArenaError(f"{where} must be {kind} in [{low:g}, {high:g}] ({unit}), got {number:g}")
+    return jnp.asarray(number, dtype=jnp.int32 if is_whole else jnp.result_type(float))
+
+
+def _from_path(spec: str, module_name: str, factory_name: str, options: dict[str, Any]) -> Any:
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise ArenaError(
+            f"policy {spec!r}: can't import {module_name} ({error}); named policies: {', '.join(POLICIES)}"
+        ) from None
+    factory = getattr(module, factory_name, None)
+    if not callable(factory):
+        raise ArenaError(f"policy {spec!r}: {module_name} has no callable {factory_name}")
+    try:
+        policy = factory(**options)
+    except TypeError as error:
+        raise ArenaError(f"policy {spec!r}: {factory_name} does not take these options ({error})") from None
+    missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
+    if missing:
+        raise ArenaError(
+            f"policy {spec!r}: {type(policy).__name__} has no method {missing[0]}; needed: {', '.join(METHODS)}"
+        )
+    return policy

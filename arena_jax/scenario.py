@@ -1,0 +1,157 @@
+"""The exogenous world: a fixed monthly trajectory of market and industry columns, hidden from the agent.
+
+A `Scenario` holds one float array of T months per column (T = 132 by default) and the crisis months.
+`COLUMNS` is the single description of the columns; the file check and the documentation read it.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import functools
+import hashlib
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from arena_jax.data import data_path
+from arena_jax.errors import ArenaError
+
+HORIZON = 132  # months, paper section 4.1
+CRISIS_MONTHS = (30, 55, 110)  # ours: the paper names no months; these agree with its Table 1
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a trajectory file: unit, layer of the paper's data section, allowed range, meaning."""
+
+    unit: str
+    layer: str
+    low: float
+    high: float
+    about: str
+
+
+COLUMNS: dict[str, Column] = {
+    "policy_rate": Column("% a year", "macro", 0, 50, "central-bank policy rate"),
+    "treasury_2y": Column("% a year", "macro", 0, 50, "2-year government yield"),
+    "treasury_5y": Column("% a year", "macro", 0, 50, "5-year government yield"),
+    "treasury_10y": Column("% a year", "macro", 0, 50, "10-year government yield"),
+    "treasury_30y": Column("% a year", "macro", 0, 50, "30-year government yield"),
+    "unemployment": Column("%", "macro", 0, 50, "unemployment rate"),
+    "delinquency": Column("%", "macro", 0, 30, "delinquency rate of consumer loans"),
+    "lending_tightness": Column("net %", "macro", -100, 100, "banks tightening less banks easing"),
+    "gdp_growth": Column("% a year", "macro", -50, 50, "growth of real output"),
+    "inflation": Column("% a year", "macro", -20, 50, "consumer price inflation"),
+    "credit_spread": Column("% a year", "macro", 0, 30, "yield spread of consumer credit"),
+    "volatility": Column("index points", "macro", 0, 150, "implied volatility of the stock market"),
+    "pe": Column("ratio", "macro", 0, 200, "price-earnings ratio of the stock market"),
+    "user_growth": Column("% a month", "industry", 0, 20, "new borrowers per active borrower (hidden)"),
+    "industry_user_growth": Column("% a month", "industry", 0, 20, "industry user growth, published late"),
+    "sector_margin": Column("%", "industry", -100, 100, "operating margin of the sector"),
+}
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Scenario:
+    """A trajectory. Leaves: float[T] per column (units in `COLUMNS`); crisis_months int32[n]."""
+
+    policy_rate: Any
+    treasury_2y: Any
+    treasury_5y: Any
+    treasury_10y: Any
+    treasury_30y: Any
+    unemployment: Any
+    delinquency: Any
+    lending_tightness: Any
+    gdp_growth: Any
+    inflation: Any
+    credit_spread: Any
+    volatility: Any
+    pe: Any
+    user_growth: Any
+    industry_user_growth: Any
+    sector_margin: Any
+    crisis_months: Any
+
+    @property
+    def horizon(self) -> int:
+        """Number of months T."""
+        return int(self.treasury_2y.shape[-1])
+
+
+def _cell(path: Path, row: int, name: str, text: str | None) -> float:
+    """One value of the file, or an error that names its row (month) and column."""
+    where = f"{path}: column {name}, month {row}"
+    if text is None or not text.strip():
+        raise ArenaError(f"{where}: value is missing")
+    try:
+        value = float(text)
+    except ValueError:
+        raise ArenaError(f"{where}: {text!r} is not a number") from None
+    column = COLUMNS[name]
+    if not math.isfinite(value) or not column.low <= value <= column.high:
+        raise ArenaError(f"{where}: {text} is outside [{column.low:g}, {column.high:g}] ({column.unit})")
+    return value
+
+
+def read_columns(path: Path) -> dict[str, np.ndarray]:
+    """The columns of a trajectory CSV as float64[T]; raises `ArenaError` naming the row and column at fault."""
+    try:
+        with open(path, newline="", encoding="utf-8") as file:
+            reader = csv.DictReader(file)
+            rows = list(reader)
+            header = reader.fieldnames or []
+    except OSError as error:
+        raise ArenaError(f"can't read trajectory {path}: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise ArenaError(f"{path} is not a CSV text file") from None
+    missing = [name for name in ("month", *COLUMNS) if name not in header]
+    if missing:
+        raise ArenaError(f"{path}: column {missing[0]} is missing; needed: month, {', '.join(COLUMNS)}")
+    if len(rows) < HORIZON:
+        raise ArenaError(f"{path}: {len(rows)} months, at least {HORIZON} are needed")
+    for number, row in enumerate(rows):
+        if row["month"] != str(number):
+            raise ArenaError(f"{path}: column month, row {number}: expected {number}, got {row['month']!r}")
+    return {
+        name: np.array([_cell(path, number, name, row[name]) for number, row in enumerate(rows)]) for name in COLUMNS
+    }
+
+
+def make_scenario(columns: dict[str, np.ndarray], crisis_months: tuple[int, ...] = CRISIS_MONTHS) -> Scenario:
+    """A `Scenario` of the default float dtype from checked columns."""
+    arrays = {name: jnp.asarray(columns[name], dtype=jnp.result_type(float)) for name in COLUMNS}
+    return Scenario(**arrays, crisis_months=jnp.asarray(crisis_months, dtype=jnp.int32))
+
+
+def load_scenario(path: str | Path) -> Scenario:
+    """The trajectory in a CSV file with the documented columns."""
+    return make_scenario(read_columns(Path(path)))
+
+
+@functools.lru_cache(maxsize=2)
+def _default_columns() -> dict[str, np.ndarray]:
+    return read_columns(data_path("macro_trajectory.csv"))
+
+
+def default_scenario() -> Scenario:
+    """The trajectory that ships with the package (data/README.md)."""
+    return make_scenario(_default_columns())
+
+
+def digest(tree: Any) -> str:
+    """SHA-256 of a pytree's field names and values in float64 or int32: equal settings, equal digest."""
+    sha = hashlib.sha256()
+    for field in dataclasses.fields(tree):
+        value = np.asarray(getattr(tree, field.name))
+        # as decimal text with 7 digits, so that float32 and float64 sessions agree
+        text = ",".join(f"{x:.7g}" for x in value.ravel().tolist())
+        sha.update(f"{field.name}{list(value.shape)}:{text};".encode())
+    return sha.hexdigest()
