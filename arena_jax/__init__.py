@@ -2,6 +2,7 @@
 
 from arena_jax.arena import Arena, make, sweep
 from arena_jax.errors import ArenaError
+from arena_jax.evaluate import evaluate
 from arena_jax.params import Params
 from arena_jax.policies import make_policy
 from arena_jax.rollout import rollout
@@ -17,8 +18,7 @@ from arena_jax.structs import (
     pass_month,
     request_funding,
 )
-
-__version__ = "0.1.0"
+from arena_jax.version import __version__
 
 __all__ = [
     "Action",
@@ -31,7 +31,9 @@ __all__ = [
     "State",
     "Timestep",
     "ToolCall",
+    "__version__",
     "close_books",
+    "evaluate",
     "make",
     "make_policy",
     "pass_month",

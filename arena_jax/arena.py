@@ -235,7 +235,7 @@ def _check_leaf(name: str, value: Any, kind: Any, dtype: Any, shape: tuple[int, 
 
 
 @jax.tree_util.register_dataclass
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # compared by identity, so that `jax.jit(env.step)` can hash it
 class Arena:
     """EnterpriseArena-v1: a FinTech lender's CFO for 132 months under partial observability.
 

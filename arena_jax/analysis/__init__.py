@@ -1,0 +1,1 @@
+"""From records to figures: metrics with intervals, tables, published results."""

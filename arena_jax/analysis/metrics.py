@@ -1,0 +1,126 @@
+"""The columns of the paper's Table 1 and their intervals, from records that arrive part by part.
+
+`Moments` hold a count, a mean and a sum of squared deviations per metric in float64. They merge (Chan, Golub and
+LeVeque 1983), so an evaluation of any size needs constant memory.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from arena_jax.structs import TOOLS, Record
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A column: its heading, unit and kind. A share is a proportion of episodes; a mean may show its SD."""
+
+    heading: str
+    unit: str
+    is_share: bool = False
+    shows_sd: bool = False
+
+
+METRICS: dict[str, Metric] = {
+    "full_survival": Metric("Full surv.", "share", is_share=True),
+    "months": Metric("Months", "months", shows_sd=True),
+    "score": Metric("Score", "$", shows_sd=True),
+    "crisis_1": Metric("1st crisis", "share", is_share=True),
+    "crisis_2": Metric("2nd crisis", "share", is_share=True),
+    "crisis_3": Metric("3rd crisis", "share", is_share=True),
+    "tools_per_month": Metric("Tools/mo", "calls"),
+    "actions": Metric("Actions", "actions"),
+    "raised": Metric("Raised", "$", shows_sd=True),
+    "approvals": Metric("Approvals", "rounds"),
+}
+
+
+def episode_metrics(record: Record) -> dict[str, np.ndarray]:
+    """The metrics of each episode, float64[n], from a record with leaves [n]."""
+    calls = sum(np.asarray(getattr(record, tool), dtype=np.float64) for tool in TOOLS)
+    received = [np.asarray(money, dtype=np.float64) for money in (record.received_equity, record.received_debt)]
+    found = {
+        "full_survival": record.survived,
+        "months": record.months_survived,
+        "score": record.score,
+        "crisis_1": np.asarray(record.crises_passed) >= 1,
+        "crisis_2": np.asarray(record.crises_passed) >= 2,
+        "crisis_3": np.asarray(record.crises_passed) >= 3,
+        "tools_per_month": calls / np.maximum(record.months_played, 1),
+        "actions": record.actions,
+        "raised": received[0] + received[1],
+        "approvals": record.approvals,
+    }
+    return {name: np.asarray(found[name], dtype=np.float64) for name in METRICS}
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean and sum of squared deviations of one metric."""
+
+    n: int
+    mean: float
+    m2: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Moments:
+        """The moments of float64[n], n >= 1."""
+        mean = float(np.mean(values))
+        return cls(len(values), mean, float(np.sum((values - mean) ** 2)))
+
+    def merge(self, other: Moments) -> Moments:
+        """The moments of both samples together."""
+        n, delta = self.n + other.n, other.mean - self.mean
+        return Moments(n, self.mean + delta * other.n / n, self.m2 + other.m2 + delta * delta * self.n * other.n / n)
+
+    @property
+    def sd(self) -> float:
+        """Sample standard deviation; NaN for one observation."""
+        return math.sqrt(self.m2 / (self.n - 1)) if self.n > 1 else math.nan
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A metric over n episodes: mean, sample SD, and a 95% interval of the mean."""
+
+    n: int
+    mean: float
+    sd: float
+    low: float
+    high: float
+
+
+def estimate(metric: Metric, moments: Moments) -> Estimate:
+    """Wilson's interval for a share, Student's t for a mean (no interval, NaN, for one episode)."""
+    from scipy import stats  # a second of start-up that only a finished evaluation pays
+
+    if metric.is_share:
+        successes = round(moments.mean * moments.n)
+        interval = stats.binomtest(successes, moments.n).proportion_ci(CONFIDENCE, method="wilson")
+        return Estimate(moments.n, successes / moments.n, moments.sd, float(interval.low), float(interval.high))
+    if moments.n == 1:
+        return Estimate(1, moments.mean, math.nan, math.nan, math.nan)
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, moments.n - 1)) * moments.sd / math.sqrt(moments.n)
+    return Estimate(moments.n, moments.mean, moments.sd, moments.mean - half, moments.mean + half)
+
+
+class Tallies:
+    """Running moments of every metric over the parts added so far."""
+
+    def __init__(self) -> None:
+        self._moments: dict[str, Moments] = {}
+
+    def add(self, record: Record) -> None:
+        """Merge a part with leaves [n], n >= 1. Parts must be added in order: floating-point sums depend on it."""
+        for name, values in episode_metrics(record).items():
+            part = Moments.of(values)
+            self._moments[name] = self._moments[name].merge(part) if name in self._moments else part
+
+    def estimates(self) -> dict[str, Estimate]:
+        """An estimate per metric."""
+        return {name: estimate(METRICS[name], moments) for name, moments in self._moments.items()}

@@ -1,0 +1,113 @@
+"""The paper's Table 1 for people (rich) and for machines (JSON)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from arena_jax.analysis.metrics import METRICS, Estimate, Metric
+from arena_jax.analysis.published import published_results
+
+# the published rows that every evaluation is set beside
+BESIDE = ("Human", "DeepSeek-V4", "Codex CLI + GPT-5.5", "Overall")
+# its columns, in the paper's order
+TABLE_1 = (
+    "full_survival",
+    "months",
+    "score",
+    "crisis_1",
+    "crisis_2",
+    "crisis_3",
+    "tools_per_month",
+    "actions",
+    "raised",
+)
+WIDE = 165  # columns that the whole table needs
+
+
+def money(dollars: float) -> str:
+    """$34.7M, -$1.2M, $950K, $12, $1.24B."""
+    sign, size = ("-" if dollars < 0 else ""), abs(dollars)
+    for limit, divisor, suffix, digits in ((999.95e6, 1e9, "B", 2), (999.5e3, 1e6, "M", 1), (999.5, 1e3, "K", 0)):
+        if size >= limit:
+            return f"{sign}${size / divisor:.{digits}f}{suffix}"
+    return f"{sign}${size:.0f}"
+
+
+def _number(metric: Metric, value: float) -> str:
+    if metric.unit == "share":
+        return f"{100 * value:.1f}%"
+    if metric.unit == "$":
+        return money(value)
+    return f"{value:.2f}" if metric.unit == "calls" else f"{value:.1f}"
+
+
+def _cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:
+    text = _number(metric, mean)
+    if metric.shows_sd and not math.isnan(sd):
+        text += f" ± {_number(metric, sd)}"
+    return text if math.isnan(low) else f"{text}\n[dim]{_number(metric, low)}–{_number(metric, high)}[/dim]"
+
+
+def results_tables(results: Mapping[str, Mapping[str, Estimate]], title: str, width: int) -> list[Table]:
+    """The paper's Table 1: the policies, then the published rows; in two halves where `width` columns are too few."""
+    halves = [TABLE_1] if width >= WIDE else [TABLE_1[:3] + TABLE_1[-1:], TABLE_1[3:-1]]
+    tables = [_results_table(results, names) for names in halves]
+    tables[0].title = title
+    tables[
+        -1
+    ].caption = (
+        "mean ± SD over episodes; below it the 95% interval of the share or mean. Published rows: paper, Table 1."
+    )
+    return tables
+
+
+def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequence[str]) -> Table:
+    table = Table(box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1), pad_edge=False)
+    table.add_column("Agent", overflow="fold", max_width=30)
+    table.add_column("n", justify="right", no_wrap=True)
+    for name in names:
+        table.add_column(METRICS[name].heading, justify="right", overflow="fold")
+    for label, estimates in results.items():
+        chosen = [(METRICS[name], estimates[name]) for name in names]
+        table.add_row(
+            escape(label), f"{estimates['months'].n:,}", *[_cell(m, e.mean, e.sd, e.low, e.high) for m, e in chosen]
+        )
+    table.add_section()
+    rows = published_results()
+    for agent in BESIDE:
+        row = rows[agent]
+        cells = [_cell(METRICS[name], row.means[name], row.sds.get(name, math.nan)) for name in names]
+        table.add_row(f"{agent} (published)", f"{row.runs}", *cells)
+    return table
+
+
+def results_json(results: Mapping[str, Mapping[str, Estimate]]) -> list[dict[str, Any]]:
+    """The same rows as plain data: money in $, shares in [0, 1], NaN as null."""
+
+    def plain(e: Estimate) -> dict[str, float | None]:
+        values = {"mean": e.mean, "sd": e.sd, "low": e.low, "high": e.high}
+        return {name: None if math.isnan(value) else value for name, value in values.items()}
+
+    return [
+        {
+            "policy": label,
+            "episodes": estimates["months"].n,
+            "metrics": {name: plain(e) for name, e in estimates.items()},
+        }
+        for label, estimates in results.items()
+    ]
+
+
+def published_json() -> list[dict[str, Any]]:
+    """The published rows that stand beside the results."""
+    rows = published_results()
+    return [
+        {"agent": row.agent, "runs": row.runs, "means": row.means, "sds": row.sds}
+        for row in (rows[agent] for agent in BESIDE)
+    ]

@@ -1,0 +1,73 @@
+"""`arena-jax evaluate`: the paper's Table 1 for scripted policies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arena_jax.analysis.table import published_json, results_json, results_tables
+from arena_jax.arena import ENVIRONMENTS, make
+from arena_jax.cli.output import print_json, progress, table_console
+from arena_jax.errors import ArenaError
+from arena_jax.evaluate import evaluate
+from arena_jax.params import parse_overrides
+from arena_jax.version import __version__
+
+EXAMPLES = """
+Examples:
+
+  arena-jax evaluate --policy greedy-equity:amount=20e6 --policy never-raise --episodes 10000
+
+  arena-jax evaluate --policy cash-threshold:threshold=8e6,amount=12.6e6 --env-set noise=0 --json
+
+  arena-jax evaluate --policy random --episodes 1000000 --out runs/random
+"""
+
+
+def evaluate_command(
+    policy: Annotated[
+        list[str],
+        typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...]; repeatable."),
+    ],
+    episodes: Annotated[int, typer.Option(help="Episodes per policy.")] = 10_000,
+    seed: Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same worlds.")] = 0,
+    env_set: Annotated[list[str] | None, typer.Option(help="Parameter override NAME=VALUE; repeatable.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="Trajectory CSV in place of the default one.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Run directory for the records; an interrupted run resumes there.")
+    ] = None,
+    shard: Annotated[str, typer.Option(help="I/N plays the I-th of N shares of the parts.")] = "1/1",
+    batch: Annotated[int, typer.Option(help="Episodes played at once.")] = 4096,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Play policies over many episodes and print the paper's Table 1 with 95% intervals."""
+    env = make(scenario=scenario, **parse_overrides(env_set or []))
+    with progress(len(policy) * episodes, "episodes") as advance:
+        results = evaluate(
+            env, policy, episodes=episodes, seed=seed, batch=batch, out=out, shard=_shard(shard), on_progress=advance
+        )
+    if as_json:
+        about = {
+            "arena_jax": __version__,
+            "seed": seed,
+            "env_set": env_set or [],
+            "scenario": scenario and str(scenario),
+        }
+        print_json(about | {"results": results_json(results), "published": published_json()})
+    else:
+        changed = "".join(f", {pair}" for pair in env_set or [])
+        title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}, seed {seed}{changed}"
+        console = table_console()
+        console.print(*results_tables(results, title, console.width), sep="\n")
+
+
+evaluate_command.__doc__ = f"{evaluate_command.__doc__}\n{EXAMPLES}"
+
+
+def _shard(text: str) -> tuple[int, int]:
+    index, _, count = text.partition("/")
+    if not index.isdecimal() or not count.isdecimal():
+        raise ArenaError(f"shard must be I/N such as 2/8, got {text!r}")
+    return int(index), int(count)
