@@ -10,215 +10,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arena_jax.draws import Draws, Flash, key_words, month_draws, request_draws
+from arena_jax.draws import Draws, key_words, month_draws, request_draws
 from arena_jax.errors import ArenaError, unknown
-from arena_jax.funding import (
-    ask,
-    company_value,
-    coupon,
-    empty_notice,
-    empty_request,
-    issue_price,
-    settle,
-)
-from arena_jax.ledger import book_month, revenue_ttm
-from arena_jax.operations import Market, flash_error, in_range, market_at, operate, perturbed
+from arena_jax.month import advance, close_books, opening_state, opening_value
+from arena_jax.operations import market_at
 from arena_jax.params import FIELDS, Params, checked_values, make_params, with_leaves
 from arena_jax.scenario import Scenario, default_scenario, load_scenario
 from arena_jax.score import score
-from arena_jax.structs import (
-    BANKRUPT,
-    COMPLETED,
-    EQUITY,
-    NO_REQUEST,
-    NOT_TURNED_AWAY,
-    RUNNING,
-    TOOLS,
-    WINDOW,
-    Action,
-    Flows,
-    Request,
-    State,
-    Tally,
-    Timestep,
-    ToolCall,
+from arena_jax.specs import action_spec, observation_spec
+from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Action, Assumptions, Observation, State, Timestep, ToolCall
+from arena_jax.tools import (
+    ALL_INDICATORS,
+    ANALYZE,
+    FINANCIAL_PACKAGE,
+    REVIEW,
+    Arguments,
+    call_tools,
+    observe,
+    signals_at,
 )
-from arena_jax.tools import call_tools, empty_notebook, observe
 
 ENVIRONMENTS = ("EnterpriseArena-v1",)
-
-
-def opening_state(params: Params, market: Market) -> State:
-    """The company as month 0 opens (design section 2.1); `market` is that of month 0. Leaves are scalars []."""
-    base = operate(params, params.initial_users, params.initial_loans, in_range(market.base))
-    none, zero = jnp.zeros_like(params.initial_cash), jnp.int32(0)
-    balances = {
-        "cash": params.initial_cash,
-        "loans_gross": params.initial_loans,
-        "allowance": params.allowance_months * market.loss_rate * params.initial_loans,
-        "interest_receivable": params.interest_lag * base.interest_income,
-        "accounts_payable": params.cost_lag * base.operating_cost,
-        "paid_in_capital": params.initial_paid_in_capital,
-    }
-    assets = balances["cash"] + balances["loans_gross"] - balances["allowance"] + balances["interest_receivable"]
-    return State(
-        month=zero,
-        status=jnp.int32(RUNNING),
-        users=params.initial_users,
-        **balances,
-        tax_payable=none,
-        debt_principal=none,
-        debt_coupon=none,
-        retained_earnings=assets - balances["accounts_payable"] - balances["paid_in_capital"],
-        tax_loss_carryforward=none,
-        shares=params.initial_shares,
-        revenue=jnp.broadcast_to(base.interest_income, (WINDOW,)),
-        equity_rounds=zero,
-        pending=(empty_request(none),) * params.max_pending,
-        notices=(empty_notice(none),) * params.max_pending,
-        turned_away=jnp.int32(NOT_TURNED_AWAY),
-        books_closed_through=jnp.int32(-1),
-        flash=Flash(none, none, none),
-        flows=Flows(*[none] * len(dataclasses.fields(Flows))),
-        notebook=empty_notebook(none),
-        tally=Tally(
-            calls_this_month=zero,
-            tool_calls=(zero,) * len(TOOLS),
-            actions=zero,
-            requests=zero,
-            requests_settled=zero,
-            approvals=zero,
-            requested_equity=none,
-            requested_debt=none,
-            received_equity=none,
-            received_debt=none,
-            first_request_month=jnp.int32(-1),
-            cash_peak=params.initial_cash,
-            cash_peak_month=zero,
-            cash_trough=params.initial_cash,
-            cash_trough_month=zero,
-        ),
-    )
-
-
-def opening_value(params: Params, scenario: Scenario) -> jax.Array:
-    """V of the company at the start, $ []: what the listed price is indexed to."""
-    start = opening_state(params, market_at(params, scenario, jnp.int32(0)))
-    return company_value(params, revenue_ttm(start.revenue), start.cash, start.debt_principal)
-
-
-@dataclass(frozen=True)
-class _Acted:
-    """After the action, before operations."""
-
-    state: State
-    pending: tuple[Request, ...]
-
-
-def _act(params: Params, market: Market, state: State, action: Action, draws: Draws) -> _Acted:
-    """Step 2 of the month: close the books and enter the request; counts both."""
-    asked = ask(params, state, market.stress, action, draws.request)
-    tally, amount = state.tally, jnp.where(asked.accepted, action.amount, 0.0)
-    is_equity = action.instrument == EQUITY
-    accepted = asked.accepted.astype(jnp.int32)
-    is_first = asked.accepted & (tally.first_request_month < 0)
-    tally = dataclasses.replace(
-        tally,
-        calls_this_month=jnp.zeros_like(tally.calls_this_month),
-        actions=tally.actions
-        + action.close_books.astype(jnp.int32)
-        + (action.instrument != NO_REQUEST).astype(jnp.int32),
-        requests=tally.requests + accepted,
-        requested_equity=tally.requested_equity + jnp.where(is_equity, amount, 0.0),
-        requested_debt=tally.requested_debt + jnp.where(is_equity, 0.0, amount),
-        first_request_month=jnp.where(is_first, state.month, tally.first_request_month),
-    )
-    closed_through = jnp.where(action.close_books, state.month - 1, state.books_closed_through)
-    acted = dataclasses.replace(state, tally=tally, books_closed_through=closed_through, turned_away=asked.turned_away)
-    return _Acted(acted, asked.pending)
-
-
-def advance(
-    params: Params, horizon: int, listing_value: jax.Array, market: Market, state: State, action: Action, draws: Draws
-) -> State:
-    """One month, from its action to the opening of the next; `state.month` is left for the caller to move on.
-
-    Of an episode that has already ended everything that its record reads stays as it is; the other leaves may
-    drift, and `Arena.step` restores them. This keeps a select over every leaf out of batch play.
-    """
-    running = state.status == RUNNING
-    action = dataclasses.replace(
-        action,
-        close_books=action.close_books & running,
-        instrument=jnp.where(running, action.instrument, NO_REQUEST),
-    )
-    acted = _act(params, market, state, action, draws)
-    indicators = perturbed(params, market.base, draws.month.indicators)
-    ops = operate(params, state.users, state.loans_gross, indicators)
-    booked, flows = book_month(params, market.loss_rate, acted.state, ops)
-    error = flash_error(params, booked)
-    collections = ops.repayments + ops.recoveries + flows.interest_collected
-    flash = Flash(
-        *[
-            figure * (1.0 + error * normal)
-            for figure, normal in zip((ops.users, ops.originations, collections), draws.month.flash, strict=True)
-        ]
-    )
-
-    # settlement: proceeds count before the check
-    settled = settle(acted.pending, market.next_debt_rate)
-    slot = state.month % WINDOW
-    earned = jnp.where(running, ops.interest_income, jax.lax.dynamic_index_in_dim(state.revenue, slot, 0, False))
-    revenue = jax.lax.dynamic_update_index_in_dim(state.revenue, earned, slot, 0)
-    value = company_value(params, revenue_ttm(revenue), booked.cash, booked.debt_principal)
-    shares_issued = settled.equity / issue_price(params, value, state.shares, listing_value)
-    cash = jnp.where(running, booked.cash + (settled.equity + settled.debt), state.cash)
-    debt = jnp.where(running, booked.debt_principal + settled.debt, state.debt_principal)
-
-    # check
-    is_bankrupt = cash < 0.0
-    is_last = state.month + 1 >= horizon
-    ended = jnp.where(is_bankrupt, BANKRUPT, jnp.where(is_last, COMPLETED, RUNNING)).astype(jnp.int32)
-    status = jnp.where(running, ended, state.status)
-    lost = status != RUNNING  # what is still open when an episode ends is lost
-    pending = tuple(
-        Request(*[jnp.where(lost, jnp.zeros_like(value), value) for value in place]) for place in settled.pending
-    )
-
-    tally = acted.state.tally
-    received_equity = tally.received_equity + settled.equity
-    received_debt = tally.received_debt + settled.debt
-    is_peak = (received_equity + received_debt <= 0.0) & (cash > tally.cash_peak)
-    is_trough = cash < tally.cash_trough
-    tally = dataclasses.replace(
-        tally,
-        requests_settled=tally.requests_settled + settled.settlements,
-        approvals=tally.approvals + settled.equity_approvals + settled.debt_approvals,
-        received_equity=received_equity,
-        received_debt=received_debt,
-        cash_peak=jnp.where(is_peak, cash, tally.cash_peak),
-        cash_peak_month=jnp.where(is_peak, state.month + 1, tally.cash_peak_month),
-        cash_trough=jnp.where(is_trough, cash, tally.cash_trough),
-        cash_trough_month=jnp.where(is_trough, state.month + 1, tally.cash_trough_month),
-    )
-    return dataclasses.replace(
-        booked,
-        status=status,
-        cash=cash,
-        debt_principal=debt,
-        debt_coupon=booked.debt_coupon + coupon(settled.debt, market.next_debt_rate),
-        paid_in_capital=booked.paid_in_capital + settled.equity,
-        shares=state.shares + shares_issued,
-        revenue=revenue,
-        equity_rounds=booked.equity_rounds + settled.equity_approvals,
-        pending=pending,
-        notices=settled.notices,
-        flash=flash,
-        flows=dataclasses.replace(
-            flows, equity_issued=settled.equity, debt_issued=settled.debt, shares_issued=shares_issued
-        ),
-        tally=tally,
-    )
 
 
 def _check_leaf(name: str, value: Any, kind: Any, dtype: Any, shape: tuple[int, ...]) -> jax.Array:
@@ -232,6 +44,15 @@ def _check_leaf(name: str, value: Any, kind: Any, dtype: Any, shape: tuple[int, 
     if array.shape != shape or not (jnp.issubdtype(array.dtype, kind) or is_number):
         raise ArenaError(f"{name} must be {kinds[kind]}{list(shape)}, got {array.dtype}{list(array.shape)}")
     return array.astype(dtype)
+
+
+def _check_assumptions(assumptions: Assumptions, dtype: Any, shape: tuple[int, ...]) -> Assumptions:
+    checked: dict[str, Any] = {}
+    for name, value in vars(assumptions).items():
+        is_months = name in ("funding_month", "horizon")
+        kind, leaf_dtype = (jnp.integer, jnp.int32) if is_months else (jnp.floating, dtype)
+        checked[name] = _check_leaf(f"Assumptions.{name}", value, kind, leaf_dtype, shape)
+    return Assumptions(**checked)
 
 
 @jax.tree_util.register_dataclass
@@ -262,15 +83,31 @@ class Arena:
         """The first month of an episode. `key`: the episode's threefry key (the start itself is not random)."""
         key_words(key)
         state = opening_state(self.params, market_at(self.params, self.scenario, jnp.int32(0)))
-        return state, self._timestep(state, jnp.zeros_like(state.cash))
+        return state, self._timestep(state, jnp.zeros_like(state.books.cash))
 
     def use_tool(self, state: State, call: ToolCall, key: jax.Array) -> tuple[State, Timestep]:
         """Call a tool; the month stays open. Over budget the call is turned away and costs nothing."""
         key_words(key)
-        tool = _check_leaf("ToolCall.tool", call.tool, jnp.integer, jnp.int32, state.status.shape)
+        shape = state.status.shape
+        tool = _check_leaf("ToolCall.tool", call.tool, jnp.integer, jnp.int32, shape)
+        argument = _check_leaf("ToolCall.argument", call.argument, jnp.integer, jnp.int32, shape)
         calls = tuple((tool == index).astype(jnp.int32) for index in range(len(TOOLS)))
-        state = call_tools(self.params, state, calls)
-        return state, self._timestep(state, jnp.zeros_like(state.cash))
+        arguments = Arguments(
+            document=jnp.where(tool == REVIEW, argument, FINANCIAL_PACKAGE),
+            indicators=jnp.where(tool == ANALYZE, argument, ALL_INDICATORS),
+            assumptions=_check_assumptions(call.assumptions, state.books.cash.dtype, shape),
+        )
+        state = call_tools(self.params, signals_at(self.scenario, state.month), state, calls, arguments)
+        return state, self._timestep(state, jnp.zeros_like(state.books.cash))
+
+    def close_books(self, state: State) -> tuple[State, Timestep]:
+        """Close the books and leave the month open; counts as an action. Only with `exclusive=False` (paper, RQ2)."""
+        if self.params.exclusive:
+            raise ArenaError("close_books leaves the month open, which needs exclusive=False; use step with a closing")
+        running = state.status == RUNNING
+        tally = dataclasses.replace(state.tally, actions=state.tally.actions + running.astype(jnp.int32))
+        state = close_books(dataclasses.replace(state, tally=tally), running)
+        return state, self._timestep(state, jnp.zeros_like(state.books.cash))
 
     def step(self, state: State, action: Action, key: jax.Array) -> tuple[State, Timestep]:
         """Act and end the month. A fresh key each step or one key throughout are both correct: the counter moves."""
@@ -278,7 +115,7 @@ class Arena:
         action = Action(
             _check_leaf("Action.close_books", action.close_books, jnp.bool_, jnp.bool_, shape),
             _check_leaf("Action.instrument", action.instrument, jnp.integer, jnp.int32, shape),
-            _check_leaf("Action.amount", action.amount, jnp.floating, state.cash.dtype, shape),
+            _check_leaf("Action.amount", action.amount, jnp.floating, state.books.cash.dtype, shape),
         )
         draws = Draws(month_draws(words, state.month), request_draws(words, state.tally.requests))
         market = market_at(self.params, self.scenario, state.month)
@@ -291,6 +128,16 @@ class Arena:
         just_ended = running & (after.status != RUNNING)
         reward = jnp.where(just_ended, score(self.params, after), 0.0)
         return after, self._timestep(after, reward)
+
+    @property
+    def action_spec(self) -> Action:
+        """An `Action` whose leaves are `arena_jax.specs.Spec`: dtype, shape, bounds, unit, name."""
+        return action_spec(self.params)
+
+    @property
+    def observation_spec(self) -> Observation:
+        """An `Observation` whose leaves are `arena_jax.specs.Spec`."""
+        return observation_spec(self.params, self.scenario.horizon)
 
     def _timestep(self, state: State, reward: jax.Array) -> Timestep:
         terminated = state.status != RUNNING
@@ -317,7 +164,7 @@ def sweep(env: Arena, **values: Any) -> tuple[Arena, Arena]:
 
         >>> import jax, arena_jax
         >>> envs, axes = arena_jax.sweep(arena_jax.make(), tool_cost=[0.0, 5e3, 8e4])
-        >>> start = lambda env: env.reset(jax.random.key(0))[0].cash
+        >>> start = lambda env: env.reset(jax.random.key(0))[0].books.cash
         >>> jax.vmap(start, in_axes=(axes,))(envs).shape
         (3,)
     """

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
 
 
 class ArenaError(ValueError):
@@ -16,3 +19,9 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ArenaError:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
     return ArenaError(f"unknown {kind} {name!r}; {hint}")
+
+
+def check_count(name: str, value: Any, low: int, high: int) -> None:
+    """Refuse anything but a whole number in [low, high]."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
+        raise ArenaError(f"{name} must be a whole number from {low} to {high}, got {value!r}")

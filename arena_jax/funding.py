@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from arena_jax.draws import RequestDraws
+from arena_jax.ledger import total_assets
 from arena_jax.operations import PERCENT
 from arena_jax.params import Params
 from arena_jax.structs import (
@@ -40,17 +41,12 @@ def empty_notice(like: jax.Array) -> Notice:
     return Notice(count, money, money, money, count)
 
 
-def total_assets(state: State) -> jax.Array:
-    """Cash, loans net of the allowance and interest receivable, float[...] $."""
-    return state.cash + state.loans_gross - state.allowance + state.interest_receivable
-
-
 def approval_probability(params: Params, state: State, stress: jax.Array, instrument: jax.Array) -> jax.Array:
     """p_adj = p_macro * m_company of a request made now, float[...] in [0, 1]."""
     equity_macro = jax.nn.sigmoid(params.equity_logit - params.equity_stress * stress)
     debt_macro = jax.nn.sigmoid(params.debt_logit - params.debt_stress * stress)
-    equity_company = params.equity_round_factor ** state.equity_rounds.astype(state.cash.dtype)
-    leverage = state.debt_principal / jnp.maximum(total_assets(state), 1.0)
+    equity_company = params.equity_round_factor ** state.equity_rounds.astype(state.books.cash.dtype)
+    leverage = state.books.debt_principal / jnp.maximum(total_assets(state.books), 1.0)
     debt_company = jnp.clip(1.0 - leverage / params.leverage_limit, 0.0, 1.0)
     return jnp.where(instrument == EQUITY, equity_macro * equity_company, debt_macro * debt_company)
 

@@ -7,18 +7,21 @@ charge-offs and recoveries.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from arena_jax.funding import total_assets
 from arena_jax.operations import MONTHS_A_YEAR, Operations
 from arena_jax.params import Params
-from arena_jax.structs import WINDOW, Flows, State
+from arena_jax.structs import WINDOW, Books, Flows
 
 QUARTER = 3
+
+
+def total_assets(books: Books) -> jax.Array:
+    """Cash, loans net of the allowance and interest receivable, float[...] $."""
+    return books.cash + books.loans_gross - books.allowance + books.interest_receivable
 
 
 def revenue_ttm(revenue: jax.Array) -> jax.Array:
@@ -36,25 +39,22 @@ def income_tax(params: Params, pretax: jax.Array, carryforward: jax.Array) -> tu
     return params.tax_rate * (income - used), carryforward - used + jnp.maximum(-pretax, 0.0)
 
 
-def book_month(params: Params, loss_rate: jax.Array, state: State, ops: Operations) -> tuple[State, Flows]:
-    """Both books of the month, before funding settles: closing balances and the month's flows.
-
-    `state` holds the opening balances; month, status, pipeline and tally pass through unchanged.
-    """
+def book_month(params: Params, loss_rate: jax.Array, month: jax.Array, books: Books, ops: Operations) -> Books:
+    """Both books of `month` (int32), before funding settles: closing balances and the month's flows."""
     target_allowance = params.allowance_months * loss_rate * ops.loans_gross  # ASC 326 expected credit loss
-    provision = target_allowance - (state.allowance - ops.charge_offs + ops.recoveries)
-    interest_expense = state.debt_coupon / MONTHS_A_YEAR
+    provision = target_allowance - (books.allowance - ops.charge_offs + ops.recoveries)
+    interest_expense = books.debt_coupon / MONTHS_A_YEAR
     pretax = ops.interest_income - provision - ops.operating_cost - interest_expense
-    tax_expense, carryforward = income_tax(params, pretax, state.tax_loss_carryforward)
+    tax_expense, carryforward = income_tax(params, pretax, books.tax_loss_carryforward)
     net_income = pretax - tax_expense
 
-    tax_due = state.tax_payable + tax_expense
-    tax_paid = jnp.where(state.month % QUARTER == QUARTER - 1, tax_due, 0.0)
-    amortisation = state.debt_principal / params.debt_term
-    interest_collected = state.interest_receivable + ops.interest_income - ops.interest_late
-    costs_paid = state.accounts_payable + ops.operating_cost - ops.cost_late
+    tax_due = books.tax_payable + tax_expense
+    tax_paid = jnp.where(month % QUARTER == QUARTER - 1, tax_due, 0.0)
+    amortisation = books.debt_principal / params.debt_term
+    interest_collected = books.interest_receivable + ops.interest_income - ops.interest_late
+    costs_paid = books.accounts_payable + ops.operating_cost - ops.cost_late
     cash = (
-        state.cash
+        books.cash
         + (ops.repayments + ops.recoveries + interest_collected)
         - (ops.originations + costs_paid + interest_expense + amortisation + tax_paid)
     )
@@ -79,8 +79,7 @@ def book_month(params: Params, loss_rate: jax.Array, state: State, ops: Operatio
         debt_issued=none,
         shares_issued=none,
     )
-    booked = dataclasses.replace(
-        state,
+    return Books(
         users=ops.users,
         cash=cash,
         loans_gross=ops.loans_gross,
@@ -88,12 +87,14 @@ def book_month(params: Params, loss_rate: jax.Array, state: State, ops: Operatio
         interest_receivable=ops.interest_late,
         accounts_payable=ops.cost_late,
         tax_payable=tax_due - tax_paid,
-        debt_principal=state.debt_principal - amortisation,
-        debt_coupon=state.debt_coupon * (1.0 - 1.0 / params.debt_term),
-        retained_earnings=state.retained_earnings + net_income,
+        debt_principal=books.debt_principal - amortisation,
+        debt_coupon=books.debt_coupon * (1.0 - 1.0 / params.debt_term),
+        retained_earnings=books.retained_earnings + net_income,
+        paid_in_capital=books.paid_in_capital,
         tax_loss_carryforward=carryforward,
+        shares=books.shares,
+        flows=flows,
     )
-    return booked, flows
 
 
 class IncomeStatement(NamedTuple):
@@ -163,7 +164,7 @@ class EquityStatement(NamedTuple):
 
 
 class Statements(NamedTuple):
-    """The four statements of the month that ended as `State.month` opened."""
+    """The four statements of the month that ended before the month that opens."""
 
     income: IncomeStatement
     balance: BalanceSheet
@@ -171,30 +172,30 @@ class Statements(NamedTuple):
     equity: EquityStatement
 
 
-def balance_sheet(params: Params, state: State) -> BalanceSheet:
-    """The balance sheet on the balances of `state`."""
-    debt_current = state.debt_principal * (1.0 - (1.0 - 1.0 / params.debt_term) ** WINDOW)
+def balance_sheet(params: Params, books: Books) -> BalanceSheet:
+    """The balance sheet on the balances of `books`."""
+    debt_current = books.debt_principal * (1.0 - (1.0 - 1.0 / params.debt_term) ** WINDOW)
     return BalanceSheet(
-        cash=state.cash,
-        loans_gross=state.loans_gross,
-        allowance=state.allowance,
-        loans_net=state.loans_gross - state.allowance,
-        interest_receivable=state.interest_receivable,
-        total_assets=total_assets(state),
-        accounts_payable=state.accounts_payable,
-        tax_payable=state.tax_payable,
+        cash=books.cash,
+        loans_gross=books.loans_gross,
+        allowance=books.allowance,
+        loans_net=books.loans_gross - books.allowance,
+        interest_receivable=books.interest_receivable,
+        total_assets=total_assets(books),
+        accounts_payable=books.accounts_payable,
+        tax_payable=books.tax_payable,
         debt_current=debt_current,
-        debt_noncurrent=state.debt_principal - debt_current,
-        total_liabilities=state.accounts_payable + state.tax_payable + state.debt_principal,
-        paid_in_capital=state.paid_in_capital,
-        retained_earnings=state.retained_earnings,
-        total_equity=state.paid_in_capital + state.retained_earnings,
+        debt_noncurrent=books.debt_principal - debt_current,
+        total_liabilities=books.accounts_payable + books.tax_payable + books.debt_principal,
+        paid_in_capital=books.paid_in_capital,
+        retained_earnings=books.retained_earnings,
+        total_equity=books.paid_in_capital + books.retained_earnings,
     )
 
 
-def statements(params: Params, state: State) -> Statements:
+def statements(params: Params, books: Books) -> Statements:
     """The four statements of the month just ended, from its closing balances and flows; leaves float[...]."""
-    flows, balance = state.flows, balance_sheet(params, state)
+    flows, balance = books.flows, balance_sheet(params, books)
     net_interest_income = flows.interest_income - flows.interest_expense
     pretax = net_interest_income - flows.provision - flows.operating_cost
     income = IncomeStatement(
@@ -229,13 +230,13 @@ def statements(params: Params, state: State) -> Statements:
         amortisation=flows.amortisation,
         financing=financing,
         change_in_cash=change,
-        opening_cash=state.cash - change,
-        closing_cash=state.cash,
+        opening_cash=books.cash - change,
+        closing_cash=books.cash,
     )
     equity = EquityStatement(
-        opening_shares=state.shares - flows.shares_issued,
+        opening_shares=books.shares - flows.shares_issued,
         shares_issued=flows.shares_issued,
-        closing_shares=state.shares,
+        closing_shares=books.shares,
         opening_equity=balance.total_equity - flows.equity_issued - flows.net_income,
         equity_issued=flows.equity_issued,
         net_income=flows.net_income,

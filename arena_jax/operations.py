@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from arena_jax.draws import Indicators
 from arena_jax.params import Params
 from arena_jax.scenario import Scenario
-from arena_jax.structs import State
 
 MONTHS_A_YEAR = 12.0
 PERCENT = 100.0
@@ -118,9 +117,3 @@ def operate(params: Params, users: jax.Array, loans_gross: jax.Array, indicators
         interest_late=x.interest_lag * interest_income,
         cost_late=x.cost_lag * operating_cost,
     )
-
-
-def flash_error(params: Params, state: State) -> jax.Array:
-    """Standard deviation float[...] of the relative error of this month's flash figures (design section 2.4)."""
-    months_open = (state.month - state.books_closed_through).astype(state.cash.dtype)
-    return params.noise * params.flash_error * jnp.sqrt(months_open)

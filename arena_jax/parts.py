@@ -1,7 +1,8 @@
 """Run directories: a manifest and one Parquet file per part of the episodes (design section 5.5).
 
-    DIR/manifest.json                     what was run: versions, parameters, trajectory, seed, policies
-    DIR/00-greedy-equity/part-000000.parquet   the records of episodes 0 .. PART - 1 of the first policy
+    DIR/manifest.json                            what was run: versions, parameters, trajectory, seed, policies
+    DIR/00-greedy-equity/part-000000.parquet     the records of episodes 0 .. PART - 1 of the first policy
+    DIR/00-greedy-equity/months-000000.parquet   their recorded fields, one row per month played
 
 Parts have a fixed size whatever the batch or shard, so an interrupted run resumes at the first missing part and
 shards merge by being put side by side. Every file is written under a temporary name and renamed.
@@ -14,7 +15,7 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from arena_jax.structs import Record
 PART = 16_384  # episodes
 MANIFEST = "manifest.json"
 FORMAT = 1
+Months = dict[str, np.ndarray]
 # manifest fields that two runs may differ in and still be one: which machine wrote them, and which share
 _FREE = ("device", "shard")
 
@@ -62,22 +64,32 @@ def policy_folder(number: int, spec: str) -> str:
     return f"{number:02d}-{re.sub(r'[^A-Za-z0-9.=+-]+', '_', spec)[:60]}"
 
 
-def part_path(folder: Path, start: int) -> Path:
-    """File of the part that begins with episode `start`."""
-    return folder / f"part-{start // PART:06d}.parquet"
+def part_path(folder: Path, kind: str, start: int) -> Path:
+    """File of the part that begins with episode `start`; kind "part" (records) or "months" (trajectories)."""
+    return folder / f"{kind}-{start // PART:06d}.parquet"
 
 
-def write_part(folder: Path, start: int, record: Record) -> None:
-    """Write the records of episodes start .. start + n - 1, leaves [n]."""
+def _write_table(path: Path, columns: dict[str, np.ndarray]) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    columns = {field.name: np.asarray(getattr(record, field.name)) for field in dataclasses.fields(Record)}
-    count = len(columns["survived"])
-    table = pa.table({"episode": np.arange(start, start + count, dtype=np.uint32), **columns})
     sink = pa.BufferOutputStream()
-    pq.write_table(table, sink, compression="zstd")
-    write_atomic(part_path(folder, start), sink.getvalue().to_pybytes())
+    pq.write_table(pa.table(columns), sink, compression="zstd")
+    write_atomic(path, sink.getvalue().to_pybytes())
+
+
+def write_part(folder: Path, start: int, record: Record, months: Months | None = None) -> None:
+    """Write the records of episodes start .. start + n - 1, leaves [n], and the months [n, T] that were recorded.
+
+    The months go first, one row per month played: a part is finished once its records are there.
+    """
+    episode = np.arange(start, start + len(record.survived), dtype=np.uint32)
+    if months is not None:
+        rows, month = np.nonzero(months["alive"])
+        fields = {name: values[rows, month] for name, values in months.items() if name != "alive"}
+        columns = {"episode": episode[rows], "month": month.astype(np.int32), **fields}
+        _write_table(part_path(folder, "months", start), columns)
+    _write_table(part_path(folder, "part", start), {"episode": episode, **vars(record)})
 
 
 def read_part(folder: Path, start: int, episodes: int) -> Record | None:
@@ -85,13 +97,13 @@ def read_part(folder: Path, start: int, episodes: int) -> Record | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = part_path(folder, start)
+    path = part_path(folder, "part", start)
     if not path.is_file():
         return None
     names = [field.name for field in dataclasses.fields(Record)]
     try:
         table = pq.read_table(path)
-    except (OSError, pa.ArrowInvalid):
+    except (OSError, pa.ArrowException):
         raise ArenaError(f"{path} is not a readable part file; delete it and run again") from None
     if table.column_names != ["episode", *names] or len(table) != episodes or table["episode"][0].as_py() != start:
         raise ArenaError(f"{path} does not hold episodes {start} to {start + episodes - 1}; delete it and run again")
@@ -109,7 +121,43 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         raise ArenaError(f"{path} is not readable JSON") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArenaError(f"{path} is not a manifest of format {FORMAT}")
+    for name, is_sound in _SOUND.items():
+        if name not in manifest or not is_sound(manifest[name]):
+            raise ArenaError(f"{path}: field {name} is missing or malformed")
     return manifest
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**32
+
+
+def parse_shard(text: Any) -> tuple[int, int]:
+    """`"2/8"` as (2, 8); raises `ArenaError` unless 1 <= i <= n."""
+    found = re.fullmatch(r"([0-9]{1,9})/([0-9]{1,9})", text) if isinstance(text, str) else None
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise ArenaError(f"shard must be I/N with 1 <= I <= N such as 2/8, got {text!r}")
+    return int(found[1]), int(found[2])
+
+
+def _is_shard(value: Any) -> bool:
+    try:
+        return bool(parse_shard(value))
+    except ArenaError:
+        return False
+
+
+# what the code below relies on, in manifests that may come from anywhere
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "episodes": _is_count,
+    "part": lambda value: value == PART,
+    "shard": _is_shard,
+    "policies": lambda value: _is_names(value) and 1 <= len(value) < 100,
+    "record": _is_names,
+}
 
 
 def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
@@ -136,3 +184,50 @@ def open_run(directory: Path, manifest: dict[str, Any]) -> None:
     if directory.is_dir() and any(directory.iterdir()):
         raise ArenaError(f"{directory} is not empty and not a run directory; choose another folder")
     write_atomic(directory / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+
+
+def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
+    """Put the parts of shards of one run side by side in `out`; the whole run's manifest.
+
+    Raises `ArenaError` if the shards are of different runs, overlap, or leave parts out.
+    """
+    if not directories:
+        raise ArenaError("give at least one run directory to merge")
+    manifests = [read_manifest(directory) for directory in directories]
+    for directory, manifest in zip(directories[1:], manifests[1:], strict=True):
+        found = next(differences(manifest, manifests[0]), None)
+        if found:
+            raise ArenaError(f"{directory} is of another run than {directories[0]} ({found})")
+    merged = manifests[0] | {"shard": "1/1"}
+    sources: dict[Path, Path] = {}
+    for directory, manifest in zip(directories, manifests, strict=True):
+        for file in _run_files(directory, manifest):
+            name = file.relative_to(directory)
+            if name in sources:
+                raise ArenaError(f"{name} is in both {sources[name].parents[1]} and {directory}")
+            sources[name] = file
+    missing = [name for name in _expected_files(merged) if name not in sources]
+    if missing:
+        raise ArenaError(f"the run is not complete: {missing[0]} is missing ({len(missing)} files in all)")
+    open_run(out, merged)
+    for name, file in sources.items():
+        write_atomic(out / name, file.read_bytes())
+    return merged
+
+
+def _kinds(manifest: dict[str, Any]) -> tuple[str, ...]:
+    return ("months", "part") if manifest["record"] else ("part",)
+
+
+def _expected_files(manifest: dict[str, Any]) -> list[Path]:
+    """Every file, relative to the run directory, of a run's shard."""
+    return [
+        part_path(Path(policy_folder(number, spec)), kind, start)
+        for number, spec in enumerate(manifest["policies"])
+        for start in part_starts(manifest["episodes"], parse_shard(manifest["shard"]))
+        for kind in _kinds(manifest)
+    ]
+
+
+def _run_files(directory: Path, manifest: dict[str, Any]) -> list[Path]:
+    return [directory / name for name in _expected_files(manifest) if (directory / name).is_file()]

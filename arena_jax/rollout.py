@@ -9,21 +9,24 @@ carried by the scan, so that they cross a loop boundary and are not computed aga
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arena_jax.arena import Arena, advance, opening_state, opening_value
+from arena_jax.arena import Arena
 from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, check_count
+from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
+from arena_jax.pruning import pruned
 from arena_jax.score import make_record
-from arena_jax.structs import BANKRUPT, Observation, Record, State
-from arena_jax.tools import call_tools, observe
+from arena_jax.structs import BANKRUPT, RUNNING, Observation, Record, State
+from arena_jax.tools import ALL_INDICATORS, FINANCIAL_PACKAGE, Arguments, call_tools, observe, signals_at
+from arena_jax.trajectory import RECORDERS, check_fields
 
 DEFAULT_BATCH = 4096
 _LANES = 64
@@ -38,20 +41,39 @@ def _observation_axes(observation: Observation) -> Observation:
 
 def _broadcast_state(state: State, batch: int) -> State:
     """The opening state for every episode: [] to [batch], the revenue window to [12, batch], the month common."""
-    spread = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (batch,)), dataclasses.replace(state, revenue=state.cash))
+    spread = jax.tree.map(
+        lambda leaf: jnp.broadcast_to(leaf, (batch,)), dataclasses.replace(state, revenue=state.books.cash)
+    )
     revenue = jnp.broadcast_to(state.revenue[:, None], (state.revenue.shape[0], batch))
     return dataclasses.replace(spread, month=state.month, revenue=revenue)
 
 
-@partial(jax.jit, static_argnames="policy_static")
-def play(env: Arena, policy: Any, run_key: jax.Array, episodes: jax.Array, policy_static: Any = None) -> Record:
-    """Play the episodes with the indices uint32[n] to their ends; the record has leaves [n]."""
-    policy = policy if policy_static is None else policy_static
+Months = dict[str, Any]  # field -> [episodes, T]; "alive" marks the months played
+
+
+@partial(jax.jit, static_argnames=("policy_static", "fields"))
+def play(
+    env: Arena,
+    policy: Any,
+    run_key: jax.Array,
+    episodes: jax.Array,
+    policy_static: Any = None,
+    fields: tuple[str, ...] = (),
+) -> tuple[Record, Months]:
+    """Play the episodes with the indices uint32[n] to their ends: record with leaves [n], fields [n, T]."""
+    if policy_static is not None:
+        return pruned(lambda *args: _play(fields, args[0], policy_static, *args[1:]))(env, run_key, episodes)
+    return pruned(partial(_play, fields))(env, policy, run_key, episodes)
+
+
+def _play(
+    fields: tuple[str, ...], env: Arena, policy: Any, run_key: jax.Array, episodes: jax.Array
+) -> tuple[Record, Months]:
     params, scenario, horizon = env.params, env.scenario, env.scenario.horizon
     words = key_words(episode_keys(run_key, episodes))
     policy_keys = episode_keys(jax.random.fold_in(run_key, _POLICY_STREAM), episodes)
-    months = jnp.arange(horizon, dtype=jnp.int32)
-    markets = market_at(params, scenario, months)
+    months_axis = jnp.arange(horizon, dtype=jnp.int32)
+    markets = market_at(params, scenario, months_axis)
     # constants of the company, not of the month
     markets = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (horizon,)), markets)
     listing_value = opening_value(params, scenario)
@@ -59,58 +81,88 @@ def play(env: Arena, policy: Any, run_key: jax.Array, episodes: jax.Array, polic
     state = _broadcast_state(start, episodes.shape[0])
     survived = state.tally.cash_peak_month  # int32 zeros [n]
 
-    def decide(choose: Any, carry: Any, state: State, salt: int) -> Any:
-        observation = observe(params, state)
-        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * state.month + salt)
+    def decide(choose: Any, carry: Any, observation: Observation, salt: int) -> Any:
+        keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * observation.month + salt)
         return jax.vmap(choose, in_axes=(0, _observation_axes(observation), 0))(carry, observation, keys)
 
-    def one_month(carry: Any, market: Any) -> tuple[Any, None]:
+    def one_month(carry: Any, row: Any) -> tuple[Any, Months]:
+        market, signals = row
         state, survived, memory, draws = carry
-        memory, calls, _ = decide(policy.choose_tools, memory, state, 0)
-        state = call_tools(params, state, tuple(calls[:, i] for i in range(calls.shape[1])))
-        memory, action = decide(policy.act, memory, state, 1)
+        memory, calls, assumptions = decide(policy.choose_tools, memory, observe(params, state), 0)
+        arguments = Arguments(jnp.int32(FINANCIAL_PACKAGE), jnp.int32(ALL_INDICATORS), assumptions)
+        state = call_tools(params, signals, state, tuple(calls[:, i] for i in range(calls.shape[1])), arguments)
+        observation = observe(params, state)
+        memory, action = decide(policy.act, memory, observation, 1)
+        months = {name: RECORDERS[name](state, observation, action) for name in fields}
+        if fields:
+            months["alive"] = state.status == RUNNING
         after = advance(params, horizon, listing_value, market, state, action, draws)
         survived = jnp.where(after.status == BANKRUPT, survived, state.month + 1)
         following = state.month + 1
         draws = Draws(month_draws(words, following), request_draws(words, after.tally.requests))
-        return (dataclasses.replace(after, month=following), survived, memory, draws), None
+        return (dataclasses.replace(after, month=following), survived, memory, draws), months
 
     memory = jax.vmap(policy.init)(policy_keys)
     draws = Draws(month_draws(words, jnp.int32(0)), request_draws(words, state.tally.requests))
-    (state, survived, _, _), _ = jax.lax.scan(one_month, (state, survived, memory, draws), markets)
-    return make_record(params, scenario.crisis_months, dataclasses.replace(state, month=survived))
+    rows = (markets, signals_at(scenario, months_axis))
+    (state, survived, _, _), months = jax.lax.scan(one_month, (state, survived, memory, draws), rows)
+    record = make_record(params, scenario.crisis_months, dataclasses.replace(state, month=survived))
+    return record, jax.tree.map(jnp.transpose, months)
+
+
+@overload
+def rollout(
+    env: Arena, policy: Any, key: jax.Array, episodes: int, *, batch: int = ..., first: int = ...
+) -> Record: ...
+
+
+@overload
+def rollout(
+    env: Arena,
+    policy: Any,
+    key: jax.Array,
+    episodes: int,
+    *,
+    batch: int = ...,
+    first: int = ...,
+    record: Sequence[str],
+) -> tuple[Record, Months]: ...
 
 
 def rollout(
-    env: Arena, policy: Any, key: jax.Array, episodes: int, *, batch: int = DEFAULT_BATCH, first: int = 0
-) -> Record:
+    env: Arena,
+    policy: Any,
+    key: jax.Array,
+    episodes: int,
+    *,
+    batch: int = DEFAULT_BATCH,
+    first: int = 0,
+    record: Sequence[str] = (),
+) -> Record | tuple[Record, Months]:
     """The record of episodes first .. first + episodes - 1 as NumPy arrays [episodes].
 
     key: the run key; an episode's key is fold_in(key, index), so its outcome depends on neither batch nor order.
-    batch: episodes played at once; more use more memory. Raises `ArenaError` for numbers out of range.
+    batch: episodes played at once; more use more memory. record: fields (`arena_jax.trajectory.RECORDERS`) to return
+    beside the record, a dict of arrays [episodes, T] with the mask "alive": what follows an episode's end is not
+    meant to be read. Raises `ArenaError` for numbers out of range and unknown fields.
     """
-    parts = [part for _, part in rollout_parts(env, policy, key, episodes, batch=batch, first=first)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-
-
-def rollout_parts(
-    env: Arena, policy: Any, key: jax.Array, episodes: int, *, batch: int = DEFAULT_BATCH, first: int = 0
-) -> Iterator[tuple[int, Record]]:
-    """Play batch by batch, one compilation for all; yields (index of the first episode, record [<= batch])."""
+    fields = check_fields(record)
     key_words(key)
     for name, value, low in (("episodes", episodes, 1), ("batch", batch, 1), ("first", first, 0)):
-        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-            raise ArenaError(f"{name} must be a whole number of at least {low}, got {value!r}")
+        check_count(name, value, low, _POLICY_STREAM)
     if first + episodes > _POLICY_STREAM:
         raise ArenaError(f"episode indices must stay below {_POLICY_STREAM}, got {first + episodes - 1}")
     # whole vectors of the processor only: a remainder loop might round differently
     size = -(-min(batch, episodes) // _LANES) * _LANES
     dynamic, static = (None, policy) if _is_opaque(policy) else (policy, None)
+    parts = []
     for start in range(first, first + episodes, size):
         wanted = min(size, first + episodes - start)
         indices = (start + np.arange(size, dtype=np.uint64)).astype(np.uint32)
-        record = play(env, dynamic, key, jnp.asarray(indices), policy_static=static)
-        yield start, jax.tree.map(lambda leaf: np.asarray(leaf)[:wanted], record)  # noqa: B023
+        played = play(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
+        parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:wanted], played))  # noqa: B023
+    outcome, months = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
+    return (outcome, months) if fields else outcome
 
 
 def _is_opaque(policy: Any) -> bool:

@@ -28,33 +28,35 @@ CRISIS_MONTHS = (30, 55, 110)  # ours: the paper names no months; these agree wi
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a trajectory file: unit, layer of the paper's data section, allowed range, meaning."""
+    """One column of a trajectory file: unit, layer (paper section 3.5), allowed range, typical size, meaning."""
 
     unit: str
     layer: str
     low: float
     high: float
+    scale: float
     about: str
 
 
 COLUMNS: dict[str, Column] = {
-    "policy_rate": Column("% a year", "macro", 0, 50, "central-bank policy rate"),
-    "treasury_2y": Column("% a year", "macro", 0, 50, "2-year government yield"),
-    "treasury_5y": Column("% a year", "macro", 0, 50, "5-year government yield"),
-    "treasury_10y": Column("% a year", "macro", 0, 50, "10-year government yield"),
-    "treasury_30y": Column("% a year", "macro", 0, 50, "30-year government yield"),
-    "unemployment": Column("%", "macro", 0, 50, "unemployment rate"),
-    "delinquency": Column("%", "macro", 0, 30, "delinquency rate of consumer loans"),
-    "lending_tightness": Column("net %", "macro", -100, 100, "banks tightening less banks easing"),
-    "gdp_growth": Column("% a year", "macro", -50, 50, "growth of real output"),
-    "inflation": Column("% a year", "macro", -20, 50, "consumer price inflation"),
-    "credit_spread": Column("% a year", "macro", 0, 30, "yield spread of consumer credit"),
-    "volatility": Column("index points", "macro", 0, 150, "implied volatility of the stock market"),
-    "pe": Column("ratio", "macro", 0, 200, "price-earnings ratio of the stock market"),
-    "user_growth": Column("% a month", "industry", 0, 20, "new borrowers per active borrower (hidden)"),
-    "industry_user_growth": Column("% a month", "industry", 0, 20, "industry user growth, published late"),
-    "sector_margin": Column("%", "industry", -100, 100, "operating margin of the sector"),
+    "policy_rate": Column("% a year", "macro", 0, 50, 1.0, "central-bank policy rate"),
+    "treasury_2y": Column("% a year", "macro", 0, 50, 1.0, "2-year government yield"),
+    "treasury_5y": Column("% a year", "macro", 0, 50, 1.0, "5-year government yield"),
+    "treasury_10y": Column("% a year", "macro", 0, 50, 1.0, "10-year government yield"),
+    "treasury_30y": Column("% a year", "macro", 0, 50, 1.0, "30-year government yield"),
+    "unemployment": Column("%", "macro", 0, 50, 10.0, "unemployment rate"),
+    "delinquency": Column("%", "macro", 0, 30, 1.0, "delinquency rate of consumer loans"),
+    "lending_tightness": Column("net %", "macro", -100, 100, 25.0, "banks tightening less banks easing"),
+    "gdp_growth": Column("% a year", "macro", -50, 50, 10.0, "growth of real output"),
+    "inflation": Column("% a year", "macro", -20, 50, 1.0, "consumer price inflation"),
+    "credit_spread": Column("% a year", "macro", 0, 30, 1.0, "yield spread of consumer credit"),
+    "volatility": Column("index points", "macro", 0, 150, 10.0, "implied volatility of the stock market"),
+    "pe": Column("ratio", "macro", 0, 200, 10.0, "price-earnings ratio of the stock market"),
+    "user_growth": Column("% a month", "industry", 0, 20, 1.0, "new borrowers per active borrower"),
+    "industry_user_growth": Column("% a month", "industry", 0, 20, 1.0, "industry user growth, published late"),
+    "sector_margin": Column("%", "industry", -100, 100, 10.0, "operating margin of the sector"),
 }
+HIDDEN_COLUMNS = ("user_growth",)  # drive the world, and no tool shows them
 
 
 @jax.tree_util.register_dataclass

@@ -16,8 +16,8 @@ def score(params: Params, state: State) -> jax.Array:
 
     Two properties to know: raised equity counts as value one for one, and open debt is not subtracted.
     """
-    calls = sum(state.tally.tool_calls).astype(state.cash.dtype)
-    value = params.revenue_multiple * revenue_ttm(state.revenue) + state.cash - params.tool_cost * calls
+    calls = sum(state.tally.tool_calls).astype(state.books.cash.dtype)
+    value = params.revenue_multiple * revenue_ttm(state.revenue) + state.books.cash - params.tool_cost * calls
     return jnp.where(state.status == BANKRUPT, 0.0, value)
 
 
@@ -25,15 +25,15 @@ def make_record(params: Params, crisis_months: jax.Array, state: State) -> Recor
     """The record of the episode so far; of an ended episode, its outcome."""
     tally, bankrupt = state.tally, state.status == BANKRUPT
     passed = [(state.month >= crisis_months[i]).astype(jnp.int32) for i in range(crisis_months.shape[0])]
-    value = company_value(params, revenue_ttm(state.revenue), state.cash, state.debt_principal)
+    value = company_value(params, revenue_ttm(state.revenue), state.books.cash, state.books.debt_principal)
     return Record(
         survived=state.status == COMPLETED,
         months_survived=state.month,
         months_played=state.month + bankrupt.astype(jnp.int32),
         score=score(params, state),
         revenue_ttm=revenue_ttm(state.revenue),
-        cash=state.cash,
-        debt=state.debt_principal,
+        cash=state.books.cash,
+        debt=state.books.debt_principal,
         **dict(zip(TOOLS, tally.tool_calls, strict=True)),
         actions=tally.actions,
         requests=tally.requests,
@@ -49,7 +49,7 @@ def make_record(params: Params, crisis_months: jax.Array, state: State) -> Recor
         cash_peak_month=tally.cash_peak_month,
         cash_trough=tally.cash_trough,
         cash_trough_month=tally.cash_trough_month,
-        shares=state.shares,
-        ownership_kept=params.initial_shares / state.shares,
-        value_per_share=jnp.where(bankrupt, 0.0, value / state.shares),
+        shares=state.books.shares,
+        ownership_kept=params.initial_shares / state.books.shares,
+        value_per_share=jnp.where(bankrupt, 0.0, value / state.books.shares),
     )

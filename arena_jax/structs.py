@@ -32,6 +32,7 @@ TOOLS = (
     "conduct_cashflow_projection",
 )
 WINDOW = 12  # months of trailing revenue
+MAX_PROJECTION = 36  # months that a projection may reach
 MAX_REQUEST = 1e9  # $, the largest amount that any parameter setting allows
 
 
@@ -85,11 +86,11 @@ class Request(NamedTuple):
 class Notice(NamedTuple):
     """How a request ended that settled as this month opened; instrument 0 means no notice."""
 
-    instrument: jax.Array  # int32
-    requested: jax.Array  # float, $
-    received: jax.Array  # float, $; 0 is a refusal
-    rate: jax.Array  # float, % a year; 0 unless debt was received
-    month_asked: jax.Array  # int32
+    instrument: Any  # int32
+    requested: Any  # float, $
+    received: Any  # float, $; 0 is a refusal
+    rate: Any  # float, % a year; 0 unless debt was received
+    month_asked: Any  # int32
 
 
 class Seen(NamedTuple):
@@ -102,8 +103,8 @@ class Seen(NamedTuple):
 class Reading(NamedTuple):
     """A quantity as the agent sees it: the value last shown and its age in months (-1: never shown)."""
 
-    value: jax.Array  # float
-    age: jax.Array  # int32
+    value: Any  # float
+    age: Any  # int32
 
 
 @jax.tree_util.register_dataclass
@@ -129,6 +130,25 @@ class Flows:
     equity_issued: Any
     debt_issued: Any
     shares_issued: Any
+
+
+class Books(NamedTuple):
+    """The company as a month opens, and the flows of the month before it; leaves float[...], $ but users and shares."""
+
+    users: jax.Array
+    cash: jax.Array
+    loans_gross: jax.Array
+    allowance: jax.Array
+    interest_receivable: jax.Array
+    accounts_payable: jax.Array
+    tax_payable: jax.Array
+    debt_principal: jax.Array
+    debt_coupon: jax.Array  # $ a year: the sum of principal times rate
+    paid_in_capital: jax.Array
+    retained_earnings: jax.Array
+    tax_loss_carryforward: jax.Array
+    shares: jax.Array
+    flows: Flows
 
 
 @jax.tree_util.register_dataclass
@@ -160,37 +180,18 @@ class State:
 
     month: Any  # int32, 0..T; months survived
     status: Any  # int32: RUNNING, BANKRUPT, COMPLETED
-    users: Any
-    cash: Any
-    loans_gross: Any
-    allowance: Any
-    interest_receivable: Any
-    accounts_payable: Any
-    tax_payable: Any
-    debt_principal: Any
-    debt_coupon: Any  # $ a year: the sum of principal times rate
-    paid_in_capital: Any
-    retained_earnings: Any
-    tax_loss_carryforward: Any
-    shares: Any
+    books: Books  # hidden balances as the month opens
     revenue: Any  # float[12, ...]: the last twelve months, that of month t in row t mod 12
     equity_rounds: Any  # int32
     pending: Any  # tuple of max_pending Request
     notices: Any  # tuple of max_pending Notice
     turned_away: Any  # int32: why last month's request was turned away, 0 if it was not
     books_closed_through: Any  # int32 month
+    closed: Books  # the books as they stood at the last closing, debt and proceeds apart known to the agent
+    financing_since_closing: Any  # $: proceeds less debt service, known from notices
     flash: Flash  # figures of the month just ended, with their errors
-    flows: Flows  # of the month just ended
     notebook: Any  # dict quantity -> Seen
     tally: Tally
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class ToolCall:
-    """One call of a tool: tool int32[...] in the order of `TOOLS`."""
-
-    tool: Any
 
 
 @jax.tree_util.register_dataclass
@@ -207,15 +208,29 @@ class Assumptions:
     acquisition_cost: Any  # $ a new borrower
     funding: Any  # $ of proceeds expected
     funding_month: Any  # int32 months from now until they arrive
-    horizon: Any  # int32 months from now, 1..36
+    horizon: Any  # int32 months from now, 1..MAX_PROJECTION
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class ToolCall:
+    """One call of a tool; build with `call_tool`.
+
+    tool int32[...]: index in `TOOLS`. argument int32[...]: for review_financial_records a document (`DOCUMENTS`), for
+    analyze_market_conditions a set of indicators (bit i for column i of `INDICATORS`), else ignored.
+    """
+
+    tool: Any
+    argument: Any
+    assumptions: Assumptions
 
 
 class OpenRequest(NamedTuple):
     """What the agent knows of an open request; instrument 0 marks a free place."""
 
-    instrument: jax.Array  # int32
-    requested: jax.Array  # float, $
-    month_asked: jax.Array  # int32
+    instrument: Any  # int32
+    requested: Any  # float, $
+    month_asked: Any  # int32
 
 
 @jax.tree_util.register_dataclass

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 
 from arena_jax.cli.evaluate import evaluate_command
+from arena_jax.cli.listing import list_command
+from arena_jax.cli.merge import merge_command
 from arena_jax.errors import ArenaError
 from arena_jax.version import __version__
 
@@ -19,6 +21,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("evaluate")(evaluate_command)
+app.command("merge")(merge_command)
+app.command("list")(list_command)
 
 
 def _print_version(wanted: bool) -> None:

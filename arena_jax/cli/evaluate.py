@@ -10,9 +10,9 @@ import typer
 from arena_jax.analysis.table import published_json, results_json, results_tables
 from arena_jax.arena import ENVIRONMENTS, make
 from arena_jax.cli.output import print_json, progress, table_console
-from arena_jax.errors import ArenaError
 from arena_jax.evaluate import evaluate
 from arena_jax.params import parse_overrides
+from arena_jax.parts import parse_shard
 from arena_jax.version import __version__
 
 EXAMPLES = """
@@ -39,6 +39,9 @@ def evaluate_command(
         Path | None, typer.Option(help="Run directory for the records; an interrupted run resumes there.")
     ] = None,
     shard: Annotated[str, typer.Option(help="I/N plays the I-th of N shares of the parts.")] = "1/1",
+    record: Annotated[
+        list[str] | None, typer.Option(help="Field to write month by month; repeatable; see arena-jax list fields.")
+    ] = None,
     batch: Annotated[int, typer.Option(help="Episodes played at once.")] = 4096,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
@@ -46,7 +49,15 @@ def evaluate_command(
     env = make(scenario=scenario, **parse_overrides(env_set or []))
     with progress(len(policy) * episodes, "episodes") as advance:
         results = evaluate(
-            env, policy, episodes=episodes, seed=seed, batch=batch, out=out, shard=_shard(shard), on_progress=advance
+            env,
+            policy,
+            episodes=episodes,
+            seed=seed,
+            batch=batch,
+            out=out,
+            shard=parse_shard(shard),
+            record=record or [],
+            on_progress=advance,
         )
     if as_json:
         about = {
@@ -64,10 +75,3 @@ def evaluate_command(
 
 
 evaluate_command.__doc__ = f"{evaluate_command.__doc__}\n{EXAMPLES}"
-
-
-def _shard(text: str) -> tuple[int, int]:
-    index, _, count = text.partition("/")
-    if not index.isdecimal() or not count.isdecimal():
-        raise ArenaError(f"shard must be I/N such as 2/8, got {text!r}")
-    return int(index), int(count)

@@ -59,7 +59,7 @@ def no_assumptions() -> Assumptions:
     return Assumptions(money, money, money, money, money, money, money, money, months, months)
 
 
-def calls(**counts: jax.Array) -> jax.Array:
+def calls(**counts: jax.Array | int) -> jax.Array:
     """int32[4] calls by tool name."""
     return jnp.stack([jnp.asarray(counts.get(name, 0), dtype=jnp.int32) for name in TOOLS])
 
@@ -125,6 +125,21 @@ class GreedyDebt(Heuristic):
 
     def act(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, Action]:
         return carry, request_if(none_open(observation), DEBT, self.amount)
+
+
+@policy_class
+class EquityDebtEquity(Heuristic):
+    """Whenever none is open asks in turn for equity, debt and equity again."""
+
+    amount: Any = amount_option(20e6)
+
+    def init(self, key: jax.Array) -> Any:
+        return jnp.int32(0)  # requests made so far
+
+    def act(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, Action]:
+        wanted = none_open(observation)
+        instrument = jnp.where(carry % 3 == 1, DEBT, EQUITY)
+        return carry + wanted.astype(jnp.int32), request_if(wanted, instrument, self.amount)
 
 
 @policy_class

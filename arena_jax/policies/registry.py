@@ -10,14 +10,20 @@ from typing import Any
 import jax.numpy as jnp
 
 from arena_jax.errors import ArenaError, unknown
-from arena_jax.policies import heuristics
+from arena_jax.policies import heuristics, informed
 
 POLICIES: dict[str, type] = {
     "never-raise": heuristics.NeverRaise,
     "one-shot-equity": heuristics.OneShotEquity,
     "greedy-equity": heuristics.GreedyEquity,
     "greedy-debt": heuristics.GreedyDebt,
+    "equity-debt-equity": heuristics.EquityDebtEquity,
     "cash-threshold": heuristics.CashThreshold,
+    "runway": informed.Runway,
+    "market-timer": informed.MarketTimer,
+    "late-raiser": informed.LateRaiser,
+    "prudent-cfo": informed.PrudentCFO,
+    "information-hungry": informed.InformationHungry,
     "random": heuristics.Random,
 }
 METHODS = ("init", "choose_tools", "act")
