@@ -10,6 +10,7 @@ small per-episode vectors, because only then the CPU compiler vectorises them ac
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -19,7 +20,7 @@ from arena_jax.errors import ArenaError
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
-_REQUEST_BLOCK = 16
+_INDICATOR_BLOCKS, _FLASH_BLOCKS, _REQUEST_BLOCKS = range(0, 5), range(5, 7), range(16, 18)
 
 # Giles (2010), "Approximating the erfinv function", single precision: coefficients for w < 5 and w >= 5
 _CENTRAL = (
@@ -111,15 +112,6 @@ def threefry2x32(key: Key, x0: jax.Array, x1: jax.Array) -> tuple[jax.Array, jax
     return x0, x1
 
 
-def words(key: Key, index: jax.Array, first_block: int, count: int) -> list[jax.Array]:
-    """The first `count` uint32[...] words of counter (index, first_block), (index, first_block + 1), ..."""
-    index = jnp.broadcast_to(jnp.asarray(index).astype(jnp.uint32), key.k0.shape)
-    found: list[jax.Array] = []
-    for block in range(first_block, first_block + (count + 1) // 2):
-        found.extend(threefry2x32(key, index, jnp.full_like(index, block)))
-    return found[:count]
-
-
 def uniform(bits: jax.Array) -> jax.Array:
     """uint32[...] to float[...] strictly inside (0, 1): the midpoints of 2^23 equal cells."""
     dtype = jnp.result_type(float)
@@ -137,15 +129,34 @@ def normal(uniforms: jax.Array) -> jax.Array:
     return poly * (2.0 * uniforms - 1.0) * 2.0**0.5
 
 
-def month_draws(key: Key, month: jax.Array) -> MonthDraws:
+def _draw(
+    distribution: Callable[[jax.Array], jax.Array], key: Key, index: jax.Array, blocks: range, unroll: bool
+) -> list[jax.Array]:
+    """Two draws float[...] for each counter (index, block), in order, from the words' uniforms.
+
+    Unrolled, the expressions vectorise across a batch, but the compiler copies the generator into every consumer of a
+    draw: right where the draws cross a loop boundary anyway (batch play). Else a loop keeps the program small.
+    """
+    index = jnp.broadcast_to(jnp.asarray(index).astype(jnp.uint32), key.k0.shape)
+
+    def one_block(block: jax.Array) -> list[jax.Array]:
+        return [distribution(uniform(word)) for word in threefry2x32(key, index, jnp.broadcast_to(block, index.shape))]
+
+    if unroll:
+        return [draw for block in blocks for draw in one_block(jnp.uint32(block))]
+    firsts, seconds = jax.lax.map(one_block, jnp.asarray(blocks, dtype=jnp.uint32))
+    return [half[i] for i in range(len(blocks)) for half in (firsts, seconds)]
+
+
+def month_draws(key: Key, month: jax.Array, *, unroll: bool = False) -> MonthDraws:
     """The standard normals of `month` (int32, scalar or [...]): words 0-9 the indicators, 10-12 the flash errors."""
-    normals = [normal(uniform(bits)) for bits in words(key, month, 0, 13)]
-    return MonthDraws(Indicators(*normals[:10]), Flash(*normals[10:]))
+    indicators = _draw(normal, key, month, _INDICATOR_BLOCKS, unroll)
+    return MonthDraws(Indicators(*indicators), Flash(*_draw(normal, key, month, _FLASH_BLOCKS, unroll)[:3]))
 
 
-def request_draws(key: Key, requests_made: jax.Array) -> RequestDraws:
+def request_draws(key: Key, requests_made: jax.Array, *, unroll: bool = False) -> RequestDraws:
     """The luck of the next request of an episode that has made `requests_made` (int32[...]) before."""
-    return RequestDraws(*[uniform(bits) for bits in words(key, requests_made, _REQUEST_BLOCK, 3)])
+    return RequestDraws(*_draw(lambda u: u, key, requests_made, _REQUEST_BLOCKS, unroll)[:3])
 
 
 def episode_keys(run_key: jax.Array, episodes: jax.Array) -> jax.Array:

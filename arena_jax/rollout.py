@@ -85,6 +85,9 @@ def _play(
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * observation.month + salt)
         return jax.vmap(choose, in_axes=(0, _observation_axes(observation), 0))(carry, observation, keys)
 
+    def draws_for(month: jax.Array, requests_made: jax.Array) -> Draws:
+        return Draws(month_draws(words, month, unroll=True), request_draws(words, requests_made, unroll=True))
+
     def one_month(carry: Any, row: Any) -> tuple[Any, Months]:
         market, signals = row
         state, survived, memory, draws = carry
@@ -99,11 +102,11 @@ def _play(
         after = advance(params, horizon, listing_value, market, state, action, draws)
         survived = jnp.where(after.status == BANKRUPT, survived, state.month + 1)
         following = state.month + 1
-        draws = Draws(month_draws(words, following), request_draws(words, after.tally.requests))
+        draws = draws_for(following, after.tally.requests)
         return (dataclasses.replace(after, month=following), survived, memory, draws), months
 
     memory = jax.vmap(policy.init)(policy_keys)
-    draws = Draws(month_draws(words, jnp.int32(0)), request_draws(words, state.tally.requests))
+    draws = draws_for(jnp.int32(0), state.tally.requests)
     rows = (markets, signals_at(scenario, months_axis))
     (state, survived, _, _), months = jax.lax.scan(one_month, (state, survived, memory, draws), rows)
     record = make_record(params, scenario.crisis_months, dataclasses.replace(state, month=survived))
