@@ -1,0 +1,100 @@
+"""Policies pay for what they look at, are found by name and by path, and show the paper's findings."""
+
+import dataclasses
+import inspect
+
+import jax
+import numpy as np
+import pytest
+
+import arena_jax
+from arena_jax.policies import POLICIES, make_policy
+from arena_jax.structs import TOOLS
+
+BLIND = ("never-raise", "one-shot-equity", "greedy-equity", "greedy-debt", "equity-debt-equity")
+LOOKS = {
+    "cash-threshold": {"verify_cash_position"},
+    "runway": {"verify_cash_position"},
+    "late-raiser": {"verify_cash_position"},
+    "market-timer": {"analyze_market_conditions"},
+    "prudent-cfo": set(TOOLS) - {"verify_cash_position"},
+    "information-hungry": set(TOOLS),
+    "random": set(TOOLS),
+}
+EPISODES = 2048
+
+
+def play(spec, **overrides):
+    return arena_jax.rollout(arena_jax.make(**overrides), make_policy(spec), jax.random.key(0), EPISODES)
+
+
+def calls(record):
+    return sum(getattr(record, tool) for tool in TOOLS)
+
+
+def test_the_lists_above_are_complete():
+    assert {*BLIND, *LOOKS} == set(POLICIES)
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_policy_pays_for_what_it_looks_at_and_is_blind_without_a_budget(name):
+    record, blind = play(name), play(name, tool_budget=0)
+    used = {tool for tool in TOOLS if getattr(record, tool).sum() > 0}
+    assert used == LOOKS.get(name, set())
+    assert calls(blind).sum() == 0
+    if name in BLIND:
+        np.testing.assert_array_equal(record.score, blind.score)
+    elif name != "random":
+        assert blind.requests.sum() == 0
+        assert record.requests.sum() > 0
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_options_are_documented(name):
+    assert inspect.getdoc(POLICIES[name])
+    for field in dataclasses.fields(POLICIES[name]):
+        assert field.metadata["about"]
+        assert field.metadata["unit"]
+
+
+def test_late_raiser_asks_after_the_peak_and_prudent_cfo_raises_ahead_of_need():
+    late, prudent = play("late-raiser"), play("prudent-cfo:amount=12.6e6")
+    asked = late.first_request_month >= 0
+    assert (late.first_request_month > late.cash_peak_month)[asked].mean() > 0.99
+    assert prudent.survived.mean() > play("cash-threshold:threshold=4e6,amount=12.6e6").survived.mean()
+
+
+def test_dropping_exclusivity_lifts_the_score_and_leaves_survival():
+    """RQ2: a policy that both closes and raises; the same worlds on both sides."""
+    exclusive, relaxed = play("prudent-cfo"), play("prudent-cfo", exclusive=False)
+    gain = relaxed.score.astype(float) - exclusive.score
+    assert gain.mean() > 2 * gain.std() / EPISODES**0.5
+    assert abs(relaxed.survived.mean() - exclusive.survived.mean()) < 0.05
+
+
+def test_a_small_budget_hurts_the_information_hungry_more_than_a_large_one():
+    """RQ2: all collapse at 5 calls a month."""
+    results = {budget: play("information-hungry", tool_budget=budget) for budget in (5, 20, 25)}
+    for budget, record in results.items():
+        np.testing.assert_allclose(calls(record) / record.months_played, budget)
+    scores = {budget: record.score.mean() for budget, record in results.items()}
+    assert scores[20] - scores[5] > abs(scores[20] - scores[25])
+    assert results[5].survived.mean() < 0.2 < results[25].survived.mean()
+
+
+def test_equity_debt_equity_takes_turns():
+    record = play("equity-debt-equity:amount=1e6")
+    ratio = record.requested_equity / np.maximum(record.requested_debt, 1)
+    assert ((ratio >= 1) & (ratio <= 3)).all()
+
+
+def make_stubborn(amount=1e6):
+    """A factory that users may name by path."""
+    return make_policy("greedy-equity", amount=amount)
+
+
+def test_a_policy_by_path_is_the_same_in_python():
+    by_path = make_policy("test_policies:make_stubborn:amount=2e6")
+    assert by_path == make_stubborn(2e6)
+    record = arena_jax.rollout(arena_jax.make(), by_path, jax.random.key(0), 64)
+    assert record.requested_equity.max() == 2e6 * record.requests.max()
