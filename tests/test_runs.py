@@ -111,7 +111,7 @@ def test_recorded_months_are_those_played(env, tmp_path):
     table = pq.read_table(tmp_path / "run" / "00-never-raise" / "months-000000.parquet")
     record = arena_jax.rollout(env, arena_jax.make_policy("never-raise"), jax.random.key(3), 64)
     assert len(table) == record.months_played.sum()
-    first = table.filter((table["episode"].to_numpy() == 0))
+    first = table.filter(table["episode"].to_numpy() == 0)
     assert first["month"].to_pylist() == list(range(record.months_played[0]))
     assert first["cash"][0].as_py() == 15e6
 

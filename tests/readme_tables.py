@@ -1,0 +1,56 @@
+"""Tables of the README, rendered from the tables that the code reads. `python tests/readme_tables.py` rewrites them."""
+
+import re
+from pathlib import Path
+
+import jax
+
+import arena_jax
+from arena_jax.cli.listing import LISTS
+from arena_jax.specs import Spec
+
+README = Path(__file__).parents[1] / "README.md"
+MARKED = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", flags=re.DOTALL)
+
+
+def markdown(rows):
+    """A Markdown table of dicts with equal keys."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *[row.values() for row in rows]]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def spec_rows(tree):
+    specs = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, Spec))
+    return [
+        {
+            "field": f"`{spec.name}`",
+            "dtype": spec.dtype.name,
+            "bounds": f"[{spec.low:g}, {spec.high:g}]",
+            "unit": spec.unit,
+        }
+        for spec in specs
+        if not spec.name.endswith((".value", ".age"))
+    ]
+
+
+def tables():
+    """Table name -> Markdown."""
+    env = arena_jax.make()
+    listed = {
+        name: markdown([{k: f"`{v}`" if i == 0 else v for i, (k, v) in enumerate(row.items())} for row in rows()])
+        for name, rows in LISTS.items()
+    }
+    return listed | {
+        "action": markdown(spec_rows(env.action_spec)),
+        "observation": markdown(spec_rows(env.observation_spec)),
+    }
+
+
+def rendered(text):
+    """The README with every marked table rendered afresh."""
+    found = tables()
+    return MARKED.sub(lambda match: f"<!-- table: {match[1]} -->\n{found[match[1]]}\n<!-- end -->", text)
+
+
+if __name__ == "__main__":
+    README.write_text(rendered(README.read_text(encoding="utf-8")), encoding="utf-8")
