@@ -1,0 +1,59 @@
+"""The built wheel works by itself: installed in a clean environment, run from another folder. Needs a registry."""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+QUICKSTART = re.search(r"```python\n(.*?)```\n", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)[1]
+
+pytestmark = pytest.mark.slow
+
+
+def run(*command, cwd):
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run([str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("dist")
+    run(sys.executable, "-m", "build", "--outdir", folder, ROOT, cwd=folder)
+    return folder
+
+
+def test_wheel_and_sdist_hold_what_they_should(built):
+    (wheel,) = built.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for needed in (
+        "arena_jax/py.typed",
+        "arena_jax/_data/macro_trajectory.csv",
+        "arena_jax/_data/published_results.csv",
+    ):
+        assert needed in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert all(name.startswith(("arena_jax/", "arena_jax-")) for name in names)
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names += archive.getnames()
+    assert not [name for name in names if "__pycache__" in name or ".venv" in name or name.endswith(".pyc")]
+
+
+def test_wheel_runs_outside_the_checkout(built, tmp_path):
+    (wheel,) = built.glob("*.whl")
+    run(sys.executable, "-m", "venv", "venv", cwd=tmp_path)
+    binaries = tmp_path / "venv" / "bin"
+    run(binaries / "python", "-m", "pip", "install", "--quiet", wheel, cwd=tmp_path)
+    table = run(binaries / "arena-jax", "evaluate", "--policy", "prudent-cfo", "--episodes", "200", cwd=tmp_path)
+    assert "prudent-cfo" in table
+    assert "Human (published)" in table
+    assert "survived 100.0%" in run(binaries / "python", "-c", QUICKSTART, cwd=tmp_path)
+    assert str(tmp_path) in run(binaries / "python", "-c", "import arena_jax; print(arena_jax.__file__)", cwd=tmp_path)
