@@ -1,6 +1,6 @@
 """Batch play: a policy over many episodes, one common month at a time (design section 5.5).
 
-What makes it fast (benchmarks/README.md): every leaf is a scalar per episode, so a batch is a set of [batch] arrays
+What makes it fast: every leaf is a scalar per episode, so a batch is a set of [batch] arrays
 and the compiler vectorises across episodes; the month is common to the batch, so the market is computed once a month
 and the revenue window is written as one contiguous row; next month's draws are computed in this month's body and
 carried by the scan, so that they cross a loop boundary and are not computed again by each of their consumers.

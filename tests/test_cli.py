@@ -117,3 +117,15 @@ def test_version_and_help(monkeypatch, capsys):
 )
 def test_money_as_people_write_it(dollars, text):
     assert money(dollars) == text
+
+
+def test_a_policy_of_the_current_folder_is_found(monkeypatch, capsys, tmp_path):
+    (tmp_path / "my_policies.py").write_text(
+        "from arena_jax import make_policy\n\n\ndef make(amount):\n    return make_policy('greedy-equity', amount=amount)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    arguments = ["evaluate", "--episodes", "64", "--json", "--policy"]
+    by_path = arena(monkeypatch, capsys, *arguments, "my_policies:make:amount=3e6")
+    by_name = arena(monkeypatch, capsys, *arguments, "greedy-equity:amount=3e6")
+    assert json.loads(by_path[1])["results"][0]["metrics"] == json.loads(by_name[1])["results"][0]["metrics"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -42,6 +43,7 @@ def _root(
 
 def main() -> None:
     """Entry point of the console script."""
+    sys.path.append(os.getcwd())  # policies by path may live in the current folder; last, so that they shadow nothing
     try:
         app()
     except ArenaError as error:
