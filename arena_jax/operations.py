@@ -33,7 +33,7 @@ def market_at(params: Params, scenario: Scenario, month: jax.Array) -> Market:
         0.5 * scenario.lending_tightness[now] / params.tightness_scale
     )
     loss_stress = jnp.clip(stress, params.stress_floor, params.stress_cap)
-    loss_rate = params.charge_off_rate * (1.0 + params.charge_off_stress * loss_stress) * (
+    loss_rate = params.charge_off_rate * jnp.maximum(1.0 + params.charge_off_stress * loss_stress, 0.0) * (
         scenario.delinquency[now] / params.delinquency_norm
     )  # fmt: skip
     base = Indicators(
@@ -97,7 +97,8 @@ def operate(params: Params, users: jax.Array, loans_gross: jax.Array, indicators
     x = indicators
     new_users = x.user_growth / PERCENT * users
     repayments = x.repayment_rate * loans_gross
-    charge_offs = x.charge_off_rate * loans_gross
+    # at most what repayments leave: rounding must not take more
+    charge_offs = jnp.minimum(x.charge_off_rate * loans_gross, loans_gross - repayments)
     originations = new_users * x.loan_size + params.renewal_rate * repayments
     # who repays without renewing, or defaults, leaves
     leaving = ((1.0 - params.renewal_rate) * x.repayment_rate + x.charge_off_rate) * users

@@ -121,7 +121,8 @@ def test_money_as_people_write_it(dollars, text):
 
 def test_a_policy_of_the_current_folder_is_found(monkeypatch, capsys, tmp_path):
     (tmp_path / "my_policies.py").write_text(
-        "from arena_jax import make_policy\n\n\ndef make(amount):\n    return make_policy('greedy-equity', amount=amount)\n"
+        "from arena_jax import make_policy\n\n"
+        "def make(amount):\n    return make_policy('greedy-equity', amount=amount)\n"
     )
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])

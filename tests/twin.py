@@ -200,7 +200,7 @@ def loss_rate(p, col, t):
     """q[t], the base charge-off rate a month."""
     z = clip(stress(p, col, t), p["stress_floor"], p["stress_cap"])
     delinquency = col["delinquency"][t] / p["delinquency_norm"]
-    return p["charge_off_rate"] * (1 + p["charge_off_stress"] * z) * delinquency
+    return p["charge_off_rate"] * max(1 + p["charge_off_stress"] * z, 0.0) * delinquency
 
 
 def market_rate(col, t):
@@ -241,7 +241,7 @@ def operate(p, x, users, loans):
     r, c = x["repayment_rate"], x["charge_off_rate"]
     f.new_users = x["user_growth"] / 100 * users
     f.repayments = r * loans
-    f.charge_offs = c * loans
+    f.charge_offs = min(c * loans, loans - f.repayments)
     f.originations = f.new_users * x["loan_size"] + p["renewal_rate"] * f.repayments
     f.recoveries = p["recovery_rate"] * f.charge_offs
     f.interest_income = (loans - f.charge_offs) * x["lending_rate"] / 100 / 12
