@@ -9,7 +9,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from arena_jax.checks import checked_action, checked_call
 from arena_jax.draws import Draws, key_words, month_draws, request_draws
 from arena_jax.errors import ArenaError, unknown
 from arena_jax.month import advance, close_books, opening_state, opening_value
@@ -18,7 +20,7 @@ from arena_jax.params import FIELDS, Params, checked_values, make_params, with_l
 from arena_jax.scenario import Scenario, default_scenario, load_scenario
 from arena_jax.score import score
 from arena_jax.specs import action_spec, observation_spec
-from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Action, Assumptions, Observation, State, Timestep, ToolCall
+from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Action, Observation, State, Timestep, ToolCall
 from arena_jax.tools import (
     ALL_INDICATORS,
     ANALYZE,
@@ -31,28 +33,6 @@ from arena_jax.tools import (
 )
 
 ENVIRONMENTS = ("EnterpriseArena-v1",)
-
-
-def _check_leaf(name: str, value: Any, kind: Any, dtype: Any, shape: tuple[int, ...]) -> jax.Array:
-    """A leaf of an Action or ToolCall, or an error; Python numbers are accepted and typed."""
-    kinds = {jnp.bool_: "bool", jnp.integer: "integer", jnp.floating: "float"}
-    try:
-        array = jnp.asarray(value)
-    except (TypeError, ValueError):
-        raise ArenaError(f"{name} must be a {kinds[kind]} scalar, got {type(value).__name__}") from None
-    is_number = kind is jnp.floating and isinstance(value, int) and not isinstance(value, bool)
-    if array.shape != shape or not (jnp.issubdtype(array.dtype, kind) or is_number):
-        raise ArenaError(f"{name} must be {kinds[kind]}{list(shape)}, got {array.dtype}{list(array.shape)}")
-    return array.astype(dtype)
-
-
-def _check_assumptions(assumptions: Assumptions, dtype: Any, shape: tuple[int, ...]) -> Assumptions:
-    checked: dict[str, Any] = {}
-    for name, value in vars(assumptions).items():
-        is_months = name in ("funding_month", "horizon")
-        kind, leaf_dtype = (jnp.integer, jnp.int32) if is_months else (jnp.floating, dtype)
-        checked[name] = _check_leaf(f"Assumptions.{name}", value, kind, leaf_dtype, shape)
-    return Assumptions(**checked)
 
 
 @jax.tree_util.register_dataclass
@@ -81,21 +61,20 @@ class Arena:
 
     def reset(self, key: jax.Array) -> tuple[State, Timestep]:
         """The first month of an episode. `key`: the episode's threefry key (the start itself is not random)."""
-        key_words(key)
+        key_words(key, ())
         state = opening_state(self.params, market_at(self.params, self.scenario, jnp.int32(0)))
         return state, self._timestep(state, jnp.zeros_like(state.books.cash))
 
     def use_tool(self, state: State, call: ToolCall, key: jax.Array) -> tuple[State, Timestep]:
         """Call a tool; the month stays open. Over budget the call is turned away and costs nothing."""
-        key_words(key)
         shape = state.status.shape
-        tool = _check_leaf("ToolCall.tool", call.tool, jnp.integer, jnp.int32, shape)
-        argument = _check_leaf("ToolCall.argument", call.argument, jnp.integer, jnp.int32, shape)
-        calls = tuple((tool == index).astype(jnp.int32) for index in range(len(TOOLS)))
+        key_words(key, shape)
+        call = checked_call(call, shape, state.books.cash.dtype)
+        calls = tuple((call.tool == index).astype(jnp.int32) for index in range(len(TOOLS)))
         arguments = Arguments(
-            document=jnp.where(tool == REVIEW, argument, FINANCIAL_PACKAGE),
-            indicators=jnp.where(tool == ANALYZE, argument, ALL_INDICATORS),
-            assumptions=_check_assumptions(call.assumptions, state.books.cash.dtype, shape),
+            document=jnp.where(call.tool == REVIEW, call.argument, FINANCIAL_PACKAGE),
+            indicators=jnp.where(call.tool == ANALYZE, call.argument, ALL_INDICATORS),
+            assumptions=call.assumptions,
         )
         state = call_tools(self.params, signals_at(self.scenario, state.month), state, calls, arguments)
         return state, self._timestep(state, jnp.zeros_like(state.books.cash))
@@ -111,12 +90,9 @@ class Arena:
 
     def step(self, state: State, action: Action, key: jax.Array) -> tuple[State, Timestep]:
         """Act and end the month. A fresh key each step or one key throughout are both correct: the counter moves."""
-        words, shape = key_words(key), state.status.shape
-        action = Action(
-            _check_leaf("Action.close_books", action.close_books, jnp.bool_, jnp.bool_, shape),
-            _check_leaf("Action.instrument", action.instrument, jnp.integer, jnp.int32, shape),
-            _check_leaf("Action.amount", action.amount, jnp.floating, state.books.cash.dtype, shape),
-        )
+        shape = state.status.shape
+        words = key_words(key, shape)
+        action = checked_action(action, shape, state.books.cash.dtype)
         draws = Draws(month_draws(words, state.month), request_draws(words, state.tally.requests))
         market = market_at(self.params, self.scenario, state.month)
         value = opening_value(self.params, self.scenario)
@@ -151,10 +127,11 @@ def make(name: str = ENVIRONMENTS[0], *, scenario: str | Path | Scenario | None 
     """
     if name not in ENVIRONMENTS:
         raise unknown("environment", name, ENVIRONMENTS)
-    params = make_params(**overrides)
     if scenario is None:
-        return Arena(params, default_scenario())
-    return Arena(params, scenario if isinstance(scenario, Scenario) else load_scenario(scenario))
+        scenario = default_scenario()
+    elif not isinstance(scenario, Scenario):
+        scenario = load_scenario(scenario)
+    return Arena(make_params(**overrides), scenario)
 
 
 def sweep(env: Arena, **values: Any) -> tuple[Arena, Arena]:
@@ -171,11 +148,16 @@ def sweep(env: Arena, **values: Any) -> tuple[Arena, Arena]:
     if not values:
         raise ArenaError(f"sweep needs at least one parameter; known: {', '.join(FIELDS)}")
     arrays = {name: checked_values(name, value) for name, value in values.items()}
-    if any(array.ndim != 1 or array.size == 0 for array in arrays.values()):
-        raise ArenaError("sweep values must be one-dimensional and not empty")
-    if len({array.size for array in arrays.values()}) > 1:
-        raise ArenaError(f"sweep values differ in length: { ({n: a.size for n, a in arrays.items()}) }")
+    for name, array in arrays.items():
+        if array.ndim != 1 or array.size == 0:
+            raise ArenaError(f"sweep values of {name} must be one-dimensional and not empty, got shape {array.shape}")
+    earlier = {name: value for name, value in vars(env.params).items() if np.ndim(value) == 1}
+    sizes = {name: len(array) for name, array in (earlier | arrays).items()}
+    if len(set(sizes.values())) > 1:
+        raise ArenaError(f"sweep values differ in length: {', '.join(f'{n} {size}' for n, size in sizes.items())}")
     params = with_leaves(env.params, arrays)
     axes = jax.tree.map(lambda _: None, env)
-    axes = dataclasses.replace(axes, params=dataclasses.replace(axes.params, **dict.fromkeys(arrays, 0)))
+    # those of an earlier sweep stay swept
+    swept = {name: 0 for name, value in vars(params).items() if np.ndim(value) == 1}
+    axes = dataclasses.replace(axes, params=dataclasses.replace(axes.params, **swept))
     return dataclasses.replace(env, params=params), axes

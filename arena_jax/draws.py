@@ -85,7 +85,7 @@ class Draws(NamedTuple):
     request: RequestDraws
 
 
-def key_words(key: jax.Array) -> Key:
+def key_words(key: jax.Array, shape: tuple[int, ...] | None = None) -> Key:
     """The words of a typed or legacy threefry key, or of a batch of them; other keys raise `ArenaError`."""
     if not isinstance(key, jax.Array):
         raise ArenaError(f"key must be a JAX threefry key such as jax.random.key(0), got {type(key).__name__}")
@@ -95,6 +95,8 @@ def key_words(key: jax.Array) -> Key:
         key = jax.random.key_data(key)
     if key.dtype != jnp.uint32 or key.ndim == 0 or key.shape[-1] != 2:
         raise ArenaError(f"key must be a threefry key of two uint32 words, got {key.dtype}{list(key.shape)}")
+    if shape is not None and key.shape[:-1] != shape:
+        raise ArenaError(f"key must be one key here, got keys{list(key.shape[:-1])}; use jax.vmap for a batch")
     return Key(key[..., 0], key[..., 1])
 
 

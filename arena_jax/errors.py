@@ -13,10 +13,28 @@ class ArenaError(ValueError):
     """Bad input: one line that says what is wrong and what is allowed."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ArenaError:
+def shown(value: Any) -> str:
+    """A value in one short line."""
+    if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
+        return f"an array {value.dtype}{list(value.shape)}"
+    text = repr(value).replace("\n", " ")
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is one real number: a Python or NumPy number or a scalar array, no bool and no text."""
+    if isinstance(value, bool | np.bool_ | str | bytes):
+        return False
+    try:
+        return np.shape(value) == () and np.asarray(value).dtype.kind in "iuf"
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def unknown(kind: str, name: Any, known: Iterable[str]) -> ArenaError:
     """An error for a name that is not among `known`, offering the nearest ones."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else f"known: {', '.join(known) or 'none'}"
     return ArenaError(f"unknown {kind} {name!r}; {hint}")
 

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arena_jax.errors import ArenaError, unknown
+from arena_jax.errors import ArenaError, shown, unknown
 from arena_jax.structs import MAX_REQUEST
 
 PAPER = "paper"  # stated in arXiv 2603.23638
@@ -139,21 +139,24 @@ def checked_values(name: str, values: Any) -> np.ndarray:
     if name in STATIC:
         raise ArenaError(f"parameter {name} is static: it can't be swept, set it when the environment is made")
     try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ArenaError(f"parameter {name} must be a number, got {values!r}") from None
+        array = np.asarray(values)
+    except ValueError:  # ragged
+        array = np.asarray(None)
+    if array.dtype.kind not in "iuf":  # no text, no bool, nothing too large for a machine number
+        raise ArenaError(f"parameter {name} must be a number, got {shown(values)}")
+    array = array.astype(np.float64)
     low, high, unit = field.metadata["low"], field.metadata["high"], field.metadata["unit"]
     bad = array[~(np.isfinite(array) & (array >= low) & (array <= high))]
     if bad.size:
         raise ArenaError(f"parameter {name} must lie in [{low:g}, {high:g}] ({unit}), got {bad.flat[0]:g}")
     if _is_whole(field) and (array != np.round(array)).any():
-        raise ArenaError(f"parameter {name} must be a whole number ({unit}), got {values!r}")
+        raise ArenaError(f"parameter {name} must be a whole number ({unit}), got {shown(values)}")
     return array
 
 
 def _leaf(name: str, values: np.ndarray) -> jax.Array:
     """Checked values as an array of the parameter's dtype: int32 for counts, else the default float."""
-    return jnp.asarray(values, dtype=jnp.int32 if _is_whole(FIELDS[name]) else jnp.result_type(float))
+    return jax.device_put(np.asarray(values, dtype=np.int32 if _is_whole(FIELDS[name]) else jnp.result_type(float)))
 
 
 def _check_consistent(values: dict[str, Any]) -> None:
@@ -179,9 +182,10 @@ def make_params(**overrides: Any) -> Params:
         array = checked_values(name, value)
         if array.shape != ():
             raise ArenaError(f"parameter {name} must be one number; use sweep() for a batch of them")
-        built[name] = _leaf(name, array)
+        built[name] = array
     _check_consistent(built)
-    return Params(**built)
+    leaves: dict[str, Any] = {name: value if name in STATIC else _leaf(name, value) for name, value in built.items()}
+    return Params(**leaves)
 
 
 def with_leaves(params: Params, values: dict[str, np.ndarray]) -> Params:
@@ -200,6 +204,8 @@ def parse_overrides(pairs: list[str]) -> dict[str, Any]:
             raise ArenaError(f"expected NAME=VALUE, got {pair!r}")
         if name not in FIELDS:
             raise unknown("parameter", name, FIELDS)
+        if name in overrides:
+            raise ArenaError(f"parameter {name} is given twice")
         overrides[name] = _parse(name, text)
     return overrides
 

@@ -15,7 +15,7 @@ from arena_jax.draws import Indicators
 from arena_jax.ledger import book_month
 from arena_jax.operations import in_range, operate
 from arena_jax.params import Params
-from arena_jax.structs import MAX_PROJECTION, Assumptions, Books, State
+from arena_jax.structs import COUNTED_ASSUMPTIONS, MAX_PROJECTION, Assumptions, Books, State
 
 
 def assumed_indicators(params: Params, assumptions: Assumptions) -> Indicators:
@@ -41,7 +41,7 @@ def is_valid(assumptions: Assumptions) -> jax.Array:
     horizon = assumptions.horizon
     valid = (horizon >= 1) & (horizon <= MAX_PROJECTION)
     for field in dataclasses.fields(assumptions):
-        if field.name not in ("funding_month", "horizon"):
+        if field.name not in COUNTED_ASSUMPTIONS:
             figure = getattr(assumptions, field.name)
             valid = valid & jnp.isfinite(figure) & (figure >= 0.0)
     return valid

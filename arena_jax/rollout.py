@@ -18,13 +18,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.arena import Arena
+from arena_jax.checks import checked_action, checked_assumptions
 from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
+from arena_jax.policies import check_policy
 from arena_jax.pruning import pruned
 from arena_jax.score import make_record
-from arena_jax.structs import BANKRUPT, RUNNING, Observation, Record, State
+from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Observation, Record, State
 from arena_jax.tools import ALL_INDICATORS, FINANCIAL_PACKAGE, Arguments, call_tools, observe, signals_at
 from arena_jax.trajectory import RECORDERS, check_fields
 
@@ -92,10 +94,16 @@ def _play(
         market, signals = row
         state, survived, memory, draws = carry
         memory, calls, assumptions = decide(policy.choose_tools, memory, observe(params, state), 0)
+        if calls.shape != (*state.status.shape, len(TOOLS)) or calls.dtype != jnp.int32:
+            raise ArenaError(
+                f"choose_tools must return int32[{len(TOOLS)}] calls, got {calls.dtype}{list(calls.shape[1:])}"
+            )
+        assumptions = checked_assumptions(assumptions, state.status.shape, state.books.cash.dtype)
         arguments = Arguments(jnp.int32(FINANCIAL_PACKAGE), jnp.int32(ALL_INDICATORS), assumptions)
-        state = call_tools(params, signals, state, tuple(calls[:, i] for i in range(calls.shape[1])), arguments)
+        state = call_tools(params, signals, state, tuple(calls[:, i] for i in range(len(TOOLS))), arguments)
         observation = observe(params, state)
         memory, action = decide(policy.act, memory, observation, 1)
+        action = checked_action(action, state.status.shape, state.books.cash.dtype)
         months = {name: RECORDERS[name](state, observation, action) for name in fields}
         if fields:
             months["alive"] = state.status == RUNNING
@@ -105,7 +113,8 @@ def _play(
         draws = draws_for(following, after.tally.requests)
         return (dataclasses.replace(after, month=following), survived, memory, draws), months
 
-    memory = jax.vmap(policy.init)(policy_keys)
+    # months take the keys 0 .. 2 T - 1 of a policy's key
+    memory = jax.vmap(policy.init)(jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * horizon))
     draws = draws_for(jnp.int32(0), state.tally.requests)
     rows = (markets, signals_at(scenario, months_axis))
     (state, survived, _, _), months = jax.lax.scan(one_month, (state, survived, memory, draws), rows)
@@ -150,7 +159,10 @@ def rollout(
     meant to be read. Raises `ArenaError` for numbers out of range and unknown fields.
     """
     fields = check_fields(record)
-    key_words(key)
+    if not isinstance(env, Arena):
+        raise ArenaError(f"env must be an Arena made by arena_jax.make, got {type(env).__name__}")
+    key_words(key, ())
+    check_policy("policy", policy)
     for name, value, low in (("episodes", episodes, 1), ("batch", batch, 1), ("first", first, 0)):
         check_count(name, value, low, _POLICY_STREAM)
     if first + episodes > _POLICY_STREAM:

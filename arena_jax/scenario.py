@@ -106,14 +106,17 @@ def _cell(path: Path, row: int, name: str, text: str | None) -> float:
 def read_columns(path: Path) -> dict[str, np.ndarray]:
     """The columns of a trajectory CSV as float64[T]; raises `ArenaError` naming the row and column at fault."""
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8-sig") as file:
             reader = csv.DictReader(file)
             rows = list(reader)
             header = reader.fieldnames or []
     except OSError as error:
         raise ArenaError(f"can't read trajectory {path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise ArenaError(f"{path} is not a CSV text file") from None
+    except (ValueError, csv.Error):  # undecodable, or no path at all
+        raise ArenaError(f"can't read trajectory {str(path)!r}: not a CSV text file") from None
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise ArenaError(f"{path}: column {twice[0]} is given twice")
     missing = [name for name in ("month", *COLUMNS) if name not in header]
     if missing:
         raise ArenaError(f"{path}: column {missing[0]} is missing; needed: month, {', '.join(COLUMNS)}")
@@ -122,6 +125,8 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
     for number, row in enumerate(rows):
         if row["month"] != str(number):
             raise ArenaError(f"{path}: column month, row {number}: expected {number}, got {row['month']!r}")
+        if None in row:
+            raise ArenaError(f"{path}: month {number} has more cells than the header")
     return {
         name: np.array([_cell(path, number, name, row[name]) for number, row in enumerate(rows)]) for name in COLUMNS
     }
@@ -129,13 +134,17 @@ def read_columns(path: Path) -> dict[str, np.ndarray]:
 
 def make_scenario(columns: dict[str, np.ndarray], crisis_months: tuple[int, ...] = CRISIS_MONTHS) -> Scenario:
     """A `Scenario` of the default float dtype from checked columns."""
-    arrays = {name: jnp.asarray(columns[name], dtype=jnp.result_type(float)) for name in COLUMNS}
-    return Scenario(**arrays, crisis_months=jnp.asarray(crisis_months, dtype=jnp.int32))
+    arrays = {name: jax.device_put(np.asarray(columns[name], dtype=jnp.result_type(float))) for name in COLUMNS}
+    return Scenario(**arrays, crisis_months=jax.device_put(np.asarray(crisis_months, dtype=np.int32)))
 
 
 def load_scenario(path: str | Path) -> Scenario:
     """The trajectory in a CSV file with the documented columns."""
-    return make_scenario(read_columns(Path(path)))
+    try:
+        path = Path(path)
+    except TypeError:
+        raise ArenaError(f"trajectory must be a path, got {type(path).__name__}") from None
+    return make_scenario(read_columns(path))
 
 
 @functools.lru_cache(maxsize=2)
@@ -149,11 +158,9 @@ def default_scenario() -> Scenario:
 
 
 def digest(tree: Any) -> str:
-    """SHA-256 of a pytree's field names and values in float64 or int32: equal settings, equal digest."""
+    """SHA-256 of a pytree's field names, shapes and values at float32: equal settings, equal digest in any session."""
     sha = hashlib.sha256()
     for field in dataclasses.fields(tree):
-        value = np.asarray(getattr(tree, field.name))
-        # as decimal text with 7 digits, so that float32 and float64 sessions agree
-        text = ",".join(f"{x:.7g}" for x in value.ravel().tolist())
-        sha.update(f"{field.name}{list(value.shape)}:{text};".encode())
+        value = np.asarray(getattr(tree, field.name), dtype=np.float32)
+        sha.update(f"{field.name}{list(value.shape)}:{','.join(map(str, value.ravel()))};".encode())
     return sha.hexdigest()

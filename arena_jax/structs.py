@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from arena_jax.draws import Flash
-from arena_jax.errors import ArenaError, unknown
+from arena_jax.errors import ArenaError, is_number, shown, unknown
 
 # status of an episode
 RUNNING, BANKRUPT, COMPLETED = 0, 1, 2
@@ -32,6 +32,7 @@ TOOLS = (
     "conduct_cashflow_projection",
 )
 WINDOW = 12  # months of trailing revenue
+COUNTED_ASSUMPTIONS = ("funding_month", "horizon")  # int32; the other assumptions are floats
 MAX_PROJECTION = 36  # months that a projection may reach
 MAX_REQUEST = 1e9  # $, the largest amount that any parameter setting allows
 
@@ -68,8 +69,10 @@ def request_funding(instrument: str, amount: float, *, close_books: bool = False
     """Ask for `amount` dollars of "equity" or "debt"; with `exclusive=False` the month may also close the books."""
     if instrument not in INSTRUMENTS:
         raise unknown("instrument", instrument, INSTRUMENTS)
-    if not math.isfinite(amount) or not 0 < amount <= MAX_REQUEST:
-        raise ArenaError(f"amount must lie in (0, {MAX_REQUEST:g}] ($), got {amount:g}")
+    if not is_number(amount) or not math.isfinite(amount) or not 0 < amount <= MAX_REQUEST:
+        raise ArenaError(f"amount must be a number in (0, {MAX_REQUEST:g}] ($), got {shown(amount)}")
+    if not isinstance(close_books, bool):
+        raise ArenaError(f"close_books must be true or false, got {shown(close_books)}")
     return _action(close_books, INSTRUMENTS[instrument], amount)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from arena_jax.arena import Arena
 from arena_jax.specs import Spec
-from arena_jax.structs import DEBT, TOOLS, Action, Assumptions, Timestep, ToolCall
+from arena_jax.structs import COUNTED_ASSUMPTIONS, DEBT, TOOLS, Action, Assumptions, Timestep, ToolCall
 from arena_jax.tools import ALL_INDICATORS, assume
 
 
@@ -72,7 +72,7 @@ def _random_action(rng: np.random.Generator, episodes: int) -> Action:
 
 def _random_call(rng: np.random.Generator, episodes: int) -> ToolCall:
     spread = lambda leaf: jnp.broadcast_to(leaf, (episodes,))
-    names = [field.name for field in dataclasses.fields(Assumptions) if field.name not in ("funding_month", "horizon")]
+    names = [field.name for field in dataclasses.fields(Assumptions) if field.name not in COUNTED_ASSUMPTIONS]
     figures = rng.choice([math.nan, math.inf, -1.0, 0.0, 0.5, 1e6], len(names))
     odd = dict(zip(names, figures, strict=True)) if rng.uniform() < 0.5 else {}
     assumptions = assume(**odd, funding_month=int(rng.integers(-2, 40)), horizon=int(rng.integers(-2, 40)))

@@ -14,12 +14,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arena_jax.errors import unknown
+from arena_jax.errors import ArenaError, is_number, shown, unknown
 from arena_jax.ledger import statements
 from arena_jax.params import Params
 from arena_jax.projection import is_valid, project
 from arena_jax.scenario import COLUMNS, HIDDEN_COLUMNS, Scenario
 from arena_jax.structs import (
+    COUNTED_ASSUMPTIONS,
     MAX_PROJECTION,
     RUNNING,
     TOOLS,
@@ -131,10 +132,15 @@ def assume(**assumptions: float) -> Assumptions:
         if name not in names:
             raise unknown("assumption", name, names)
     values: dict[str, Any] = {"horizon": 12} | assumptions
-    counts = ("funding_month", "horizon")
+    for name, value in values.items():
+        is_whole = name in COUNTED_ASSUMPTIONS
+        if not is_number(value) or (is_whole and float(value) != int(value)):
+            raise ArenaError(f"assumption {name} must be a {'whole ' if is_whole else ''}number, got {shown(value)}")
     return Assumptions(
         **{
-            name: jnp.asarray(values.get(name, 0), dtype=jnp.int32 if name in counts else jnp.result_type(float))
+            name: jnp.asarray(
+                values.get(name, 0), dtype=jnp.int32 if name in COUNTED_ASSUMPTIONS else jnp.result_type(float)
+            )
             for name in names
         }
     )

@@ -55,5 +55,6 @@ def check_fields(fields: Sequence[str]) -> tuple[str, ...]:
         if name not in RECORDERS:
             raise unknown("field to record", name, RECORDERS)
     if len(set(fields)) < len(fields):
-        raise ArenaError("a field to record is named twice")
+        twice = next(name for name in fields if fields.count(name) > 1)
+        raise ArenaError(f"field to record {twice} is named twice")
     return tuple(fields)

@@ -32,9 +32,17 @@ from arena_jax.structs import (
 policy_class = lambda cls: jax.tree_util.register_dataclass(dataclass(frozen=True)(cls))
 
 
-def option(default: Any, unit: str, low: float, high: float, about: str, choices: dict[str, int] | None = None) -> Any:
-    """A policy's option: default, unit, allowed range, meaning, and the names of its values if it has any."""
-    metadata = {"unit": unit, "low": low, "high": high, "about": about, "choices": choices}
+def option(
+    default: Any,
+    unit: str,
+    low: float,
+    high: float,
+    about: str,
+    choices: dict[str, int] | None = None,
+    not_below: str | None = None,
+) -> Any:
+    """A policy's option: default, unit, allowed range, meaning, names of its values, an option it may not be below."""
+    metadata = {"unit": unit, "low": low, "high": high, "about": about, "choices": choices, "not_below": not_below}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -164,7 +172,7 @@ class Random(Heuristic):
     """Each month one of pass, closing, equity, debt at random; amounts log-uniform; tools called at random."""
 
     min_amount: Any = option(1e6, "$", 1.0, 1e9, "smallest request")
-    max_amount: Any = option(40e6, "$", 1.0, 1e9, "largest request")
+    max_amount: Any = option(40e6, "$", 1.0, 1e9, "largest request", not_below="min_amount")
     call_rate: Any = option(0.5, "share", 0.0, 1.0, "probability of a call of each tool each month")
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from arena_jax.errors import ArenaError, unknown
+from arena_jax.errors import ArenaError, is_number, shown, unknown
 from arena_jax.policies import heuristics, informed
 
 POLICIES: dict[str, type] = {
@@ -35,19 +35,28 @@ def make_policy(spec: str, **options: Any) -> Any:
     spec: `NAME[:option=value,...]` of a registered policy, or `package.module:factory[:option=value,...]`.
     options: more options by name; a registered policy's are validated, a factory gets them as they are.
     """
+    if not isinstance(spec, str):
+        raise ArenaError(f"policy must be a text such as 'greedy-equity:amount=20e6', got {shown(spec)}")
     head, _, rest = spec.partition(":")
     if head in POLICIES:
-        return _registered(head, _parse_options(spec, rest) | options)
+        return _registered(head, _merged(spec, _parse_options(spec, rest), options))
     factory, _, rest = rest.partition(":")
     if not factory or "=" in factory:
         raise unknown("policy", head, POLICIES)
-    return _from_path(spec, head, factory, _parse_options(spec, rest) | options)
+    return _from_path(spec, head, factory, _merged(spec, _parse_options(spec, rest), options))
+
+
+def _merged(spec: str, parsed: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    twice = sorted(parsed.keys() & options.keys())
+    if twice:
+        raise ArenaError(f"policy {spec!r}: option {twice[0]} is given twice")
+    return parsed | options
 
 
 def _parse_options(spec: str, text: str) -> dict[str, Any]:
     """`a=1,b=equity` as {"a": 1.0, "b": "equity"}."""
     found: dict[str, Any] = {}
-    for pair in filter(None, text.split(",")):
+    for pair in text.split(",") if text else ():
         name, equals, value = pair.partition("=")
         if not equals or not name or not value:
             raise ArenaError(f"policy {spec!r}: expected option=value, got {pair!r}")
@@ -67,18 +76,23 @@ def _registered(name: str, options: dict[str, Any]) -> Any:
         if option not in fields:
             raise unknown(f"option of {name}", option, fields)
     values = {key: options.get(key, field.default) for key, field in fields.items()}
-    return cls(**{key: _option_leaf(f"{name}: option {key}", fields[key], value) for key, value in values.items()})
+    leaves = {key: _option_leaf(f"{name}: option {key}", fields[key], value) for key, value in values.items()}
+    for key, field in fields.items():
+        lower = field.metadata["not_below"]
+        if lower is not None and float(leaves[key]) < float(leaves[lower]):
+            raise ArenaError(f"{name}: contradictory options: {lower} is above {key}")
+    return cls(**leaves)
 
 
 def _option_leaf(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
     """An option as an array leaf (int32 for whole-number options and named choices, else the default float)."""
     unit, low, high, choices = (field.metadata[key] for key in ("unit", "low", "high", "choices"))
     if choices is not None:
-        if value not in choices:
+        if not isinstance(value, str) or value not in choices:
             raise ArenaError(f"{where} must be one of {', '.join(choices)}, got {value!r}")
         return jnp.asarray(choices[value], dtype=jnp.int32)
-    if isinstance(value, str | bool):
-        raise ArenaError(f"{where} must be a number ({unit}), got {value!r}")
+    if not is_number(value):
+        raise ArenaError(f"{where} must be a number ({unit}), got {shown(value)}")
     is_whole = isinstance(field.default, int)
     number = float(value)
     if not math.isfinite(number) or not low <= number <= high or (is_whole and not number.is_integer()):
@@ -90,7 +104,7 @@ def _option_leaf(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
 def _from_path(spec: str, module_name: str, factory_name: str, options: dict[str, Any]) -> Any:
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:
         raise ArenaError(
             f"policy {spec!r}: can't import {module_name} ({error}); named policies: {', '.join(POLICIES)}"
         ) from None
@@ -99,11 +113,15 @@ def _from_path(spec: str, module_name: str, factory_name: str, options: dict[str
         raise ArenaError(f"policy {spec!r}: {module_name} has no callable {factory_name}")
     try:
         policy = factory(**options)
-    except TypeError as error:
-        raise ArenaError(f"policy {spec!r}: {factory_name} does not take these options ({error})") from None
-    missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
-    if missing:
-        raise ArenaError(
-            f"policy {spec!r}: {type(policy).__name__} has no method {missing[0]}; needed: {', '.join(METHODS)}"
-        )
+    except (TypeError, ValueError) as error:
+        raise ArenaError(f"policy {spec!r}: {factory_name} does not take these options ({error})") from error
+    check_policy(f"policy {spec!r}", policy)
     return policy
+
+
+def check_policy(name: str, policy: Any) -> None:
+    """Refuse what is not an object with a policy's methods; `name` is what the message calls it."""
+    missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
+    if isinstance(policy, type) or missing:
+        lacks = f"{type(policy).__name__} has no method {missing[0]}" if missing else f"got the class {policy.__name__}"
+        raise ArenaError(f"{name} must be an object with the methods {', '.join(METHODS)}; {lacks}")
