@@ -18,8 +18,8 @@ run: $(VENV)/.run-ready
 		--policy cash-threshold:threshold=8e6,amount=12.6e6
 
 test: $(VENV)/.test-ready lint
-	$(BIN)/python -m pytest -q -n auto
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto tests/test_books.py tests/test_twin_agreement.py tests/test_draws.py
+	$(BIN)/python -m pytest -q -n auto --dist loadfile
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto --dist loadfile tests/test_books.py tests/test_twin_agreement.py tests/test_draws.py
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .

@@ -24,7 +24,9 @@ def arena(monkeypatch, capsys, *arguments):
 
 
 def test_table_has_the_published_rows_and_intervals(monkeypatch, capsys):
-    code, out, err = arena(monkeypatch, capsys, "evaluate", "--policy", "never-raise", "--episodes", "256")
+    code, out, err = arena(
+        monkeypatch, capsys, "evaluate", "--policy", "never-raise", "--episodes", "256", "--batch", "64"
+    )
     assert (code, err) == (0, "")
     for text in ("never-raise", "33.", "0.0%–1.5%", "Human (published)", "DeepSeek-V4 (published)", "$476.7M", "15.4%"):
         assert text in out

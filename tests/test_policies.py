@@ -1,6 +1,7 @@
 """Policies pay for what they look at, are found by name and by path, and show the paper's findings."""
 
 import dataclasses
+import functools
 import inspect
 
 import jax
@@ -24,6 +25,7 @@ LOOKS = {
 EPISODES = 2048
 
 
+@functools.cache
 def play(spec, **overrides):
     return arena_jax.rollout(arena_jax.make(**overrides), make_policy(spec), jax.random.key(0), EPISODES)
 
@@ -55,6 +57,26 @@ def test_options_are_documented(name):
     for field in dataclasses.fields(POLICIES[name]):
         assert field.metadata["about"]
         assert field.metadata["unit"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "survival", "months"),
+    [
+        ("never-raise", 0.0, 33),
+        ("one-shot-equity", 0.0, 57),
+        ("greedy-debt", 0.0, 79),
+        ("greedy-equity", 1.0, 131),
+    ],
+)
+def test_published_anchors_come_out(spec, survival, months):
+    """Scripted $20M policies of an independent replication study (agentic-procedural-graphs, arXiv 2609.09153)."""
+    record = play(spec)
+    assert record.survived.mean() == pytest.approx(survival, abs=0.08)
+    assert record.months_survived.mean() == pytest.approx(months, abs=6)
+    if spec == "greedy-equity":
+        assert record.approvals.mean() == pytest.approx(8.3, abs=0.7)
+        assert record.received_equity.mean() == pytest.approx(139e6, abs=12e6)
+        assert np.median(record.score) == pytest.approx(156e6, abs=15e6)
 
 
 def test_late_raiser_asks_after_the_peak_and_prudent_cfo_raises_ahead_of_need():

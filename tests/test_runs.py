@@ -54,7 +54,7 @@ def test_a_run_directory_holds_the_records(env, tmp_path):
     table = pq.read_table(tmp_path / "run" / "01-greedy-equity_amount=5e6" / "part-000001.parquet")
     assert table["episode"].to_pylist() == list(range(64, 128))
     policy = arena_jax.make_policy(POLICIES[1])
-    record = arena_jax.rollout(env, policy, jax.random.key(3), EPISODES)
+    record = arena_jax.rollout(env, policy, jax.random.key(3), EPISODES, batch=64)
     for name, values in vars(record).items():
         np.testing.assert_array_equal(table[name].to_numpy(), values[64:128])
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
@@ -97,7 +97,7 @@ def test_a_run_that_dies_at_any_file_resumes_to_the_same_bytes(env, tmp_path, mo
 
 
 def test_shards_merge_to_the_whole_run(env, tmp_path):
-    fields = ["cash", "amount"]
+    fields = ["cash", "instrument"]
     run(env, tmp_path / "whole", record=fields)
     shards = [tmp_path / f"shard{i}" for i in (1, 2, 3)]
     for i, shard in enumerate(shards, 1):

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any
 
 import chex
 import jax
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import arena_jax
+from arena_jax.policies.heuristics import policy_class
 from arena_jax.projection import project
 from arena_jax.structs import TOOLS, Action
 from arena_jax.tools import CHANGES, INDICATORS, PROJECTED, QUANTITIES, assume, call_tool
@@ -221,14 +223,14 @@ def test_statements_age_from_the_closing(env, start):
 
 
 @pytest.mark.parametrize(
-    ("noise", "closed_in", "months_open"), [(1.0, None, 12), (1.0, 8, 4), (2.0, 8, 4), (0.0, None, 12)]
+    ("noise", "closed_in", "months_open"), [(1.0, -1, 12), (1.0, 8, 4), (2.0, 8, 4), (0.0, -1, 12)]
 )
 def test_flash_error_grows_with_the_root_of_the_months_unclosed(noise, closed_in, months_open):
     """Moments over 4,096 episodes of the figures of month 11: sd = 2% * noise * sqrt(months since the last closing)."""
     env = arena_jax.make(noise=noise)
     episodes = 4096
     fields = ["seen_flash_users", "users", "seen_flash_originations", "last_originations"]
-    _, months = arena_jax.rollout(env, ReviewsIn(12, closed_in), jax.random.key(1), episodes, record=fields)
+    _, months = arena_jax.rollout(env, months_of(ReviewsIn, 12, closed_in), jax.random.key(1), episodes, record=fields)
     for seen, true in (("seen_flash_users", "users"), ("seen_flash_originations", "last_originations")):
         error = months[seen][:, 12].astype(float) / months[true][:, 12] - 1
         sd = 0.02 * noise * math.sqrt(months_open)
@@ -236,19 +238,24 @@ def test_flash_error_grows_with_the_root_of_the_months_unclosed(noise, closed_in
         assert error.std() == pytest.approx(sd, rel=4 / math.sqrt(2 * episodes), abs=1e-6)
 
 
+@policy_class
 class ReviewsIn(arena_jax.policies.Heuristic):
-    """Closes in one month, reviews in another."""
+    """Closes in one month, reviews the records in another."""
 
-    def __init__(self, review_month, closing_month):
-        self.review_month, self.closing_month = review_month, closing_month
+    review_month: Any
+    closing_month: Any
 
     def choose_tools(self, carry, observation, key):
         _, calls, assumptions = super().choose_tools(carry, observation, key)
         return carry, calls.at[1].set((observation.month == self.review_month).astype(jnp.int32)), assumptions
 
     def act(self, carry, observation, key):
-        closes = jnp.bool_(False) if self.closing_month is None else observation.month == self.closing_month
-        return carry, dataclasses.replace(PASS, close_books=closes)
+        return carry, dataclasses.replace(PASS, close_books=observation.month == self.closing_month)
+
+
+def months_of(policy_type, month, closing_month):
+    """Options as leaves, so that one compilation serves every month."""
+    return policy_type(jnp.int32(month), jnp.int32(closing_month))
 
 
 def still_world(**overrides):
@@ -302,23 +309,21 @@ def test_stale_books_forecast_worse_than_fresh_ones():
     fields = ["cash", "seen_projected_cash_3"]
     errors = {}
     for name, closing in (("fresh", 40), ("stale", 22)):
-        _, months = arena_jax.rollout(env, ProjectsIn(42, closing), jax.random.key(2), 1024, record=fields)
+        _, months = arena_jax.rollout(env, months_of(ProjectsIn, 41, closing), jax.random.key(2), 1024, record=fields)
         both = months["alive"][:, 45]
         assert both.all()
         errors[name] = np.abs(months["seen_projected_cash_3"][:, 42] - months["cash"][:, 45]).mean()
     assert errors["stale"] > 1.5 * errors["fresh"]
 
 
+@policy_class
 class ProjectsIn(ReviewsIn):
-    """Reviews the month before it projects, and assumes what the last closed statements say."""
-
-    def __init__(self, month, closing_month):
-        super().__init__(month - 1, closing_month)
-        self.month = month
+    """Reviews records and market, projects the month after on what the last closed statements say."""
 
     def choose_tools(self, carry, observation, key):
-        carry, calls, _ = super().choose_tools(carry, observation, key)
-        calls = calls.at[2].set(calls[1]).at[3].set((observation.month == self.month).astype(jnp.int32))
+        carry, calls, _ = ReviewsIn.choose_tools(self, carry, observation, key)
+        projects = observation.month == self.review_month + 1
+        calls = calls.at[2].set(calls[1]).at[3].set(projects.astype(jnp.int32))
         return carry, calls, arena_jax.policies.informed.assumptions_from(observation.readings, 12)
 
 
