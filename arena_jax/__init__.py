@@ -18,6 +18,7 @@ from arena_jax.structs import (
     pass_month,
     request_funding,
 )
+from arena_jax.tools import assume, call_tool
 from arena_jax.version import __version__
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
     "Timestep",
     "ToolCall",
     "__version__",
+    "assume",
+    "call_tool",
     "close_books",
     "evaluate",
     "make",

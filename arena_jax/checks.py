@@ -1,4 +1,4 @@
-"""Checks of what callers hand in, before anything is compiled: actions, tool calls, assumptions."""
+"""Checks of what callers hand in, before anything is compiled: actions, tool calls, assumptions, policies."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from arena_jax.errors import ArenaError, shown
 from arena_jax.structs import COUNTED_ASSUMPTIONS, Action, Assumptions, ToolCall
 
+METHODS = ("init", "choose_tools", "act")
 _KINDS = {jnp.bool_: "a bool", jnp.integer: "an integer", jnp.floating: "a float"}
 
 
@@ -65,3 +66,17 @@ def checked_call(call: Any, shape: tuple[int, ...], dtype: Any) -> ToolCall:
         _leaf("ToolCall.argument", call.argument, jnp.integer, jnp.int32, shape),
         checked_assumptions(call.assumptions, shape, dtype),
     )
+
+
+def check_policy(name: str, policy: Any) -> None:
+    """Refuse what is not an object with a policy's methods; `name` is what the message calls it."""
+    missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
+    if isinstance(policy, type) or missing:
+        lacks = f"{type(policy).__name__} has no method {missing[0]}" if missing else f"got the class {policy.__name__}"
+        raise ArenaError(f"{name} must be an object with the methods {', '.join(METHODS)}; {lacks}")
+    try:
+        hash(policy)
+    except TypeError:
+        if jax.tree_util.all_leaves([policy]):
+            text = f"{name} must be hashable, or a pytree: make {type(policy).__name__} a frozen dataclass"
+            raise ArenaError(text) from None

@@ -21,6 +21,12 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def brief(error: BaseException) -> str:
+    """An exception in one line: its type and the first line of its message."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first}"
+
+
 def is_number(value: Any) -> bool:
     """Whether a value is one real number: a Python or NumPy number or a scalar array, no bool and no text."""
     if isinstance(value, bool | np.bool_ | str | bytes):

@@ -14,10 +14,9 @@ from arena_jax.analysis.metrics import Estimate, Tallies
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.parts import FORMAT, PART, open_run, parse_shard, part_starts, policy_folder, read_part, write_part
-from arena_jax.policies import make_policy
+from arena_jax.policies import make_policy, source_digest
 from arena_jax.rollout import DEFAULT_BATCH, Months, rollout
 from arena_jax.scenario import digest
-from arena_jax.structs import Record
 from arena_jax.trajectory import check_fields
 from arena_jax.version import __version__
 
@@ -67,23 +66,21 @@ def evaluate(
         tallies = Tallies()
         for start in starts:
             size = min(PART, episodes - start)
-            outcome = None if folder is None else read_part(folder, start, size)
+            outcome = None if folder is None else read_part(folder, start, size, with_months=bool(fields))
             if outcome is None:
-                outcome, months = _play_part(env, policy, key, size, batch, start, fields)
+                options: dict[str, Any] = {"batch": batch, "first": start, "on_progress": on_progress}
+                months: Months | None = None
+                if fields:
+                    outcome, months = rollout(env, policy, key, size, record=fields, **options)
+                else:
+                    outcome = rollout(env, policy, key, size, **options)
                 if folder is not None:
                     write_part(folder, start, outcome, months)
+            else:
+                on_progress(size)
             tallies.add(outcome)
-            on_progress(size)
         results[spec] = tallies.estimates()
     return results
-
-
-def _play_part(
-    env: Arena, policy: Any, key: jax.Array, size: int, batch: int, start: int, fields: tuple[str, ...]
-) -> tuple[Record, Months | None]:
-    if fields:
-        return rollout(env, policy, key, size, batch=batch, first=start, record=fields)
-    return rollout(env, policy, key, size, batch=batch, first=start), None
 
 
 def run_manifest(
@@ -104,6 +101,7 @@ def run_manifest(
         "part": PART,
         "shard": f"{shard[0]}/{shard[1]}",
         "policies": list(policies),
+        "policy_sources": {spec: source_digest(spec) for spec in policies},
         "record": list(fields),
         "parameters": parameters,
         "parameters_sha256": digest(env.params),

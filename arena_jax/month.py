@@ -39,6 +39,28 @@ def opening_state(params: Params, market: Market) -> State:
     """The company as month 0 opens (design section 2.1); `market` is that of month 0. Leaves are scalars []."""
     base = operate(params, params.initial_users, params.initial_loans, in_range(market.base))
     none, zero = jnp.zeros_like(params.initial_cash), jnp.int32(0)
+    # the public statements of t = 0: a month at base values that leaves the balances as they are
+    provision = base.charge_offs - base.recoveries
+    flows = Flows(
+        originations=base.originations,
+        repayments=base.repayments,
+        charge_offs=base.charge_offs,
+        recoveries=base.recoveries,
+        new_users=base.new_users,
+        interest_income=base.interest_income,
+        provision=provision,
+        operating_cost=base.operating_cost,
+        interest_expense=none,
+        tax_expense=none,
+        net_income=base.interest_income - provision - base.operating_cost,
+        interest_collected=base.interest_income,
+        costs_paid=base.operating_cost,
+        amortisation=none,
+        tax_paid=none,
+        equity_issued=none,
+        debt_issued=none,
+        shares_issued=none,
+    )
     books = Books(
         users=params.initial_users,
         cash=params.initial_cash,
@@ -53,7 +75,7 @@ def opening_state(params: Params, market: Market) -> State:
         retained_earnings=none,
         tax_loss_carryforward=none,
         shares=params.initial_shares,
-        flows=Flows(*[none] * len(dataclasses.fields(Flows))),
+        flows=flows,
     )
     # retained earnings close the balance sheet
     books = books._replace(retained_earnings=total_assets(books) - books.accounts_payable - books.paid_in_capital)
@@ -69,6 +91,7 @@ def opening_state(params: Params, market: Market) -> State:
         books_closed_through=jnp.int32(-1),
         closed=books,
         financing_since_closing=none,
+        interest_since_closing=none,
         flash=Flash(none, none, none),
         notebook=empty_notebook(none),
         tally=Tally(
@@ -105,6 +128,7 @@ def close_books(state: State, wanted: jax.Array) -> State:
         books_closed_through=keep(state.month - 1, state.books_closed_through),
         closed=jax.tree.map(keep, state.books, state.closed),
         financing_since_closing=keep(0.0, state.financing_since_closing),
+        interest_since_closing=keep(0.0, state.interest_since_closing),
     )
 
 
@@ -114,11 +138,12 @@ def _act(params: Params, market: Market, state: State, action: Action, draws: Dr
     tally, amount = state.tally, jnp.where(asked.accepted, action.amount, 0.0)
     is_equity = action.instrument == EQUITY
     is_first = asked.accepted & (tally.first_request_month < 0)
-    is_request = (action.instrument != NO_REQUEST).astype(jnp.int32)
+    closes, requests = action.close_books.astype(jnp.int32), (action.instrument != NO_REQUEST).astype(jnp.int32)
+    taken = jnp.maximum(closes, requests) if params.exclusive else closes + requests
     tally = dataclasses.replace(
         tally,
         calls_this_month=jnp.zeros_like(tally.calls_this_month),
-        actions=tally.actions + action.close_books.astype(jnp.int32) + is_request,
+        actions=tally.actions + taken,
         requests=tally.requests + asked.accepted.astype(jnp.int32),
         requested_equity=tally.requested_equity + jnp.where(is_equity, amount, 0.0),
         requested_debt=tally.requested_debt + jnp.where(is_equity, 0.0, amount),
@@ -211,8 +236,8 @@ def advance(
         equity_rounds=acted.equity_rounds + settled.equity_approvals,
         pending=pending,
         notices=settled.notices,
-        financing_since_closing=acted.financing_since_closing
-        + (proceeds - flows.amortisation - flows.interest_expense),
+        financing_since_closing=acted.financing_since_closing + (proceeds - flows.amortisation),
+        interest_since_closing=acted.interest_since_closing + flows.interest_expense,
         flash=_flash_figures(params, acted, books, draws.month.flash),
         tally=tally,
     )

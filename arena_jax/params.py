@@ -1,4 +1,4 @@
-"""Every number of the world: default, unit, allowed range, provenance, meaning.
+"""The numbers of the world that can be set: default, unit, allowed range, provenance, meaning.
 
 `Params` is the single source: the validation, the table that `arena-jax list parameters` prints and the
 range tests all read the metadata of its fields. Numbers are pytree leaves, so a `vmap` over a batch of
@@ -17,7 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.errors import ArenaError, shown, unknown
-from arena_jax.structs import MAX_REQUEST
+
+MAX_REQUEST = 1e9  # $, the largest amount that any setting allows
 
 PAPER = "paper"  # stated in arXiv 2603.23638
 CALIBRATED = "calibrated here"  # not published; chosen so that the published results come out
@@ -51,7 +52,14 @@ class Params:
     repayment_stress: Any = _parameter(0.0010, "per month", 0, 0.02, CALIBRATED, "repayment lost per unit of stress")
     charge_off_rate: Any = _parameter(0.0024, "per month", 0, 0.05, CALIBRATED, "share of loans charged off")
     charge_off_stress: Any = _parameter(0.25, "per unit", 0, 2, CALIBRATED, "relative rise of charge-offs with stress")
-    delinquency_norm: Any = _parameter(2.3, "%", 0.1, 20, "data: mean of the trajectory", "delinquency at which q = 1")
+    delinquency_norm: Any = _parameter(
+        2.3,
+        "%",
+        0.1,
+        20,
+        "data: rounded mean of the trajectory",
+        "delinquency at which charge-offs are at their base rate",
+    )
     stress_floor: Any = _parameter(-0.5, "index", -2, 0, CALIBRATED, "lowest stress that moves charge-offs")
     stress_cap: Any = _parameter(3.0, "index", 0, 10, CALIBRATED, "highest stress that moves charge-offs")
     servicing_cost: Any = _parameter(18.0, "$ a month", 0, 1_000, CALIBRATED, "servicing cost per borrower")
@@ -91,8 +99,8 @@ class Params:
     debt_stress: Any = _parameter(1.1, "logit per unit", 0, 10, CALIBRATED, "debt approval lost per unit of stress")
     equity_round_factor: Any = _parameter(0.778, "factor", 0.01, 1, CALIBRATED, "equity approval kept per past round")
     leverage_limit: Any = _parameter(0.776, "share of assets", 0.01, 10, CALIBRATED, "leverage at which debt ends")
-    fraction_min: Any = _parameter(0.7, "share", 0, 1, PAPER + " §3.4", "least share of the request that arrives")
-    fraction_max: Any = _parameter(1.0, "share", 0, 1, PAPER + " §3.4", "largest share of the request that arrives")
+    fraction_min: Any = _parameter(0.7, "share", 0.01, 1, PAPER + " §3.4", "least share of the request that arrives")
+    fraction_max: Any = _parameter(1.0, "share", 0.01, 1, PAPER + " §3.4", "largest share of the request that arrives")
     delay_min: Any = _parameter(1, "months", 1, 36, PAPER + " §3.4", "shortest settlement delay")
     delay_max: Any = _parameter(6, "months", 1, 36, PAPER + " §3.4", "longest settlement delay")
     max_request: Any = _parameter(MAX_REQUEST, "$", 1, MAX_REQUEST, OURS, "largest amount of one request")

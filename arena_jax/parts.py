@@ -27,16 +27,17 @@ from arena_jax.structs import Record
 PART = 16_384  # episodes
 MANIFEST = "manifest.json"
 FORMAT = 1
+_HALF = ".half-"  # prefix of a file that is being written
 Months = dict[str, np.ndarray]
-# manifest fields that two runs may differ in and still be one: which machine wrote them, and which share
-_FREE = ("device", "shard")
+# manifest fields in which one run may differ: always the machine, between shards their share
+_MACHINE, _SHARD = ("device",), ("device", "shard")
 
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file whole or not at all; raises `ArenaError` if the folder can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f"{_HALF}{path.name}-", dir=path.parent)
     except OSError as error:
         raise ArenaError(f"can't write to {path.parent}: {error.strerror}") from None
     temporary = Path(name)
@@ -92,13 +93,13 @@ def write_part(folder: Path, start: int, record: Record, months: Months | None =
     _write_table(part_path(folder, "part", start), {"episode": episode, **vars(record)})
 
 
-def read_part(folder: Path, start: int, episodes: int) -> Record | None:
-    """The records of a finished part of `episodes` episodes, or None if it is not there."""
+def read_part(folder: Path, start: int, episodes: int, *, with_months: bool = False) -> Record | None:
+    """The records of a finished part of `episodes` episodes, None if it (or its months, where wanted) is missing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     path = part_path(folder, "part", start)
-    if not path.is_file():
+    if not path.is_file() or (with_months and not part_path(folder, "months", start).is_file()):
         return None
     names = [field.name for field in dataclasses.fields(Record)]
     try:
@@ -160,11 +161,11 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
-    """How two manifests differ where they must not, as `field: this, not that`."""
+def differences(one: dict[str, Any], other: dict[str, Any], free: tuple[str, ...]) -> Iterator[str]:
+    """How two manifests differ outside the `free` fields, as `field: this, not that`."""
     for name in sorted(one.keys() | other.keys()):
         mine, theirs = one.get(name), other.get(name)
-        if name in _FREE or mine == theirs:
+        if name in free or mine == theirs:
             continue
         if isinstance(mine, dict) and isinstance(theirs, dict):
             for key in sorted(mine.keys() | theirs.keys()):
@@ -175,9 +176,12 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> Iterator[str]:
 
 
 def open_run(directory: Path, manifest: dict[str, Any]) -> None:
-    """Create the run directory, or make sure that the one there is of the same run."""
+    """Create the run directory, or check that the one there is of the same run; clears what a kill left."""
+    if directory.is_dir():
+        for half in directory.rglob(f"{_HALF}*"):
+            half.unlink(missing_ok=True)
     if (directory / MANIFEST).exists():
-        found = next(differences(read_manifest(directory), manifest), None)
+        found = next(differences(read_manifest(directory), manifest, _MACHINE), None)
         if found:
             raise ArenaError(f"{directory} holds another run ({found}); choose another folder")
         return
@@ -193,9 +197,11 @@ def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
     """
     if not directories:
         raise ArenaError("give at least one run directory to merge")
+    if out.resolve() in [directory.resolve() for directory in directories]:
+        raise ArenaError(f"{out} is one of the run directories to merge; choose another folder")
     manifests = [read_manifest(directory) for directory in directories]
     for directory, manifest in zip(directories[1:], manifests[1:], strict=True):
-        found = next(differences(manifest, manifests[0]), None)
+        found = next(differences(manifest, manifests[0], _SHARD), None)
         if found:
             raise ArenaError(f"{directory} is of another run than {directories[0]} ({found})")
     merged = manifests[0] | {"shard": "1/1"}
@@ -209,6 +215,10 @@ def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
     missing = [name for name in _expected_files(merged) if name not in sources]
     if missing:
         raise ArenaError(f"the run is not complete: {missing[0]} is missing ({len(missing)} files in all)")
+    for number, spec in enumerate(merged["policies"]):
+        for start in part_starts(merged["episodes"]):
+            file = sources[part_path(Path(policy_folder(number, spec)), "part", start)]
+            read_part(file.parent, start, min(PART, merged["episodes"] - start))  # damaged files are refused
     open_run(out, merged)
     for name, file in sources.items():
         write_atomic(out / name, file.read_bytes())

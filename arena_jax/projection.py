@@ -6,16 +6,14 @@ and proceeds known from notices, and what the agent assumes. Stale books or bad 
 
 from __future__ import annotations
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 
 from arena_jax.draws import Indicators
 from arena_jax.ledger import book_month
-from arena_jax.operations import in_range, operate
-from arena_jax.params import Params
-from arena_jax.structs import COUNTED_ASSUMPTIONS, MAX_PROJECTION, Assumptions, Books, State
+from arena_jax.operations import MONTHS_A_YEAR, in_range, operate
+from arena_jax.params import MAX_REQUEST, Params
+from arena_jax.structs import MAX_PROJECTION, Assumptions, Books, State
 
 
 def assumed_indicators(params: Params, assumptions: Assumptions) -> Indicators:
@@ -36,14 +34,27 @@ def assumed_indicators(params: Params, assumptions: Assumptions) -> Indicators:
     )
 
 
+# allowed range of each assumption: wide for any forecast, and narrow enough that no projection overflows
+RANGES = {
+    "user_growth": (0.0, 20.0),
+    "lending_rate": (0.0, 100.0),
+    "repayment_rate": (0.0, 1.0),
+    "charge_off_rate": (0.0, 1.0),
+    "servicing_cost": (0.0, 1_000.0),
+    "fixed_cost": (0.0, 1e8),
+    "acquisition_cost": (0.0, 1e4),
+    "funding": (0.0, MAX_REQUEST),
+    "funding_month": (0, MAX_PROJECTION),
+    "horizon": (1, MAX_PROJECTION),
+}
+
+
 def is_valid(assumptions: Assumptions) -> jax.Array:
-    """bool[...]: every figure finite and not negative, and 1 <= horizon <= MAX_PROJECTION."""
-    horizon = assumptions.horizon
-    valid = (horizon >= 1) & (horizon <= MAX_PROJECTION)
-    for field in dataclasses.fields(assumptions):
-        if field.name not in COUNTED_ASSUMPTIONS:
-            figure = getattr(assumptions, field.name)
-            valid = valid & jnp.isfinite(figure) & (figure >= 0.0)
+    """bool[...]: every assumption in its range (`RANGES`), and funding has a month in which it arrives."""
+    valid = (assumptions.funding == 0.0) | (assumptions.funding_month >= 1)
+    for name, (low, high) in RANGES.items():
+        value = getattr(assumptions, name)
+        valid = valid & (value >= low) & (value <= high)
     return valid
 
 
@@ -55,14 +66,16 @@ def project(params: Params, state: State, assumptions: Assumptions) -> jax.Array
         ops = operate(params, books.users, books.loans_gross, indicators)
         return book_month(params, indicators.charge_off_rate, month, books, ops)
 
-    # from the closed balances to today without debt, whose service and proceeds up to today are known exactly
+    # from the closed balances to today the proceeds, amortisation and interest are known in sum: the interest is
+    # spread evenly, since it lowers each month's tax, and the rest is added at the end
     none = jnp.zeros_like(state.closed.cash)
-    closed = state.closed._replace(debt_principal=none, debt_coupon=none)
+    closed = state.closed._replace(debt_principal=none)
     gap = jnp.broadcast_to(state.month - 1 - state.books_closed_through, none.shape)
+    coupon = MONTHS_A_YEAR * state.interest_since_closing / jnp.maximum(gap, 1).astype(none.dtype)
 
     def catch_up(carry: tuple[jax.Array, Books]) -> tuple[jax.Array, Books]:
         done, books = carry
-        after = one_month(books, state.books_closed_through + 1 + done)
+        after = one_month(books._replace(debt_coupon=coupon), state.books_closed_through + 1 + done)
         return done + 1, jax.tree.map(lambda new, old: jnp.where(done < gap, new, old), after, books)
 
     start = (jnp.int32(0), closed)

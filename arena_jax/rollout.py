@@ -9,7 +9,7 @@ carried by the scan, so that they cross a loop boundary and are not computed aga
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, overload
 
@@ -18,12 +18,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.arena import Arena
-from arena_jax.checks import checked_action, checked_assumptions
+from arena_jax.checks import check_policy, checked_action, checked_assumptions
 from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
-from arena_jax.errors import ArenaError, check_count
+from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
-from arena_jax.policies import check_policy
 from arena_jax.pruning import pruned
 from arena_jax.score import make_record
 from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Observation, Record, State
@@ -94,10 +93,6 @@ def _play(
         market, signals = row
         state, survived, memory, draws = carry
         memory, calls, assumptions = decide(policy.choose_tools, memory, observe(params, state), 0)
-        if calls.shape != (*state.status.shape, len(TOOLS)) or calls.dtype != jnp.int32:
-            raise ArenaError(
-                f"choose_tools must return int32[{len(TOOLS)}] calls, got {calls.dtype}{list(calls.shape[1:])}"
-            )
         assumptions = checked_assumptions(assumptions, state.status.shape, state.books.cash.dtype)
         arguments = Arguments(jnp.int32(FINANCIAL_PACKAGE), jnp.int32(ALL_INDICATORS), assumptions)
         state = call_tools(params, signals, state, tuple(calls[:, i] for i in range(len(TOOLS))), arguments)
@@ -124,7 +119,14 @@ def _play(
 
 @overload
 def rollout(
-    env: Arena, policy: Any, key: jax.Array, episodes: int, *, batch: int = ..., first: int = ...
+    env: Arena,
+    policy: Any,
+    key: jax.Array,
+    episodes: int,
+    *,
+    batch: int = ...,
+    first: int = ...,
+    on_progress: Callable[[int], None] = ...,
 ) -> Record: ...
 
 
@@ -138,6 +140,7 @@ def rollout(
     batch: int = ...,
     first: int = ...,
     record: Sequence[str],
+    on_progress: Callable[[int], None] = ...,
 ) -> tuple[Record, Months]: ...
 
 
@@ -150,19 +153,27 @@ def rollout(
     batch: int = DEFAULT_BATCH,
     first: int = 0,
     record: Sequence[str] = (),
+    on_progress: Callable[[int], None] = lambda episodes_done: None,
 ) -> Record | tuple[Record, Months]:
     """The record of episodes first .. first + episodes - 1 as NumPy arrays [episodes].
 
+    policy: a pytree of options (one compilation for all their values), or any hashable object with a policy's
+        methods, which is compiled in: don't change it afterwards.
     key: the run key; an episode's key is fold_in(key, index), so its outcome depends on neither batch nor order.
-    batch: episodes played at once; more use more memory. record: fields (`arena_jax.trajectory.RECORDERS`) to return
-    beside the record, a dict of arrays [episodes, T] with the mask "alive": what follows an episode's end is not
-    meant to be read. Raises `ArenaError` for numbers out of range and unknown fields.
+    batch: episodes played at once; more use more memory.
+    record: fields (`arena_jax.trajectory.RECORDERS`) to return beside the record, a dict of arrays [episodes, T] with
+        the mask "alive": what follows an episode's end is not meant to be read.
+    on_progress: called with the size of each batch played.
+    Raises `ArenaError` for numbers out of range and unknown fields.
     """
     fields = check_fields(record)
     if not isinstance(env, Arena):
         raise ArenaError(f"env must be an Arena made by arena_jax.make, got {type(env).__name__}")
     key_words(key, ())
     check_policy("policy", policy)
+    if any(np.ndim(value) for value in vars(env.params).values()):
+        raise ArenaError("env is a sweep; play it with jax.vmap over arena_jax.rollout.play (README: parameters)")
+    _try_policy(env, policy, key)
     for name, value, low in (("episodes", episodes, 1), ("batch", batch, 1), ("first", first, 0)):
         check_count(name, value, low, _POLICY_STREAM)
     if first + episodes > _POLICY_STREAM:
@@ -176,8 +187,47 @@ def rollout(
         indices = (start + np.arange(size, dtype=np.uint64)).astype(np.uint32)
         played = play(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
         parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:wanted], played))  # noqa: B023
+        on_progress(wanted)
     outcome, months = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return (outcome, months) if fields else outcome
+
+
+def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
+    """Trace a policy for one episode and compile nothing: faults of a user's policy become one line."""
+
+    def month() -> tuple[Any, Any]:
+        state, timestep = env.reset(key)
+        seen = timestep.observation
+        memory = stage("init", lambda: policy.init(key))
+        chosen, calls, assumptions = stage("choose_tools", lambda: policy.choose_tools(memory, seen, key))
+        if not isinstance(calls, jax.Array) or calls.shape != (len(TOOLS),) or calls.dtype != jnp.int32:
+            raise ArenaError(f"choose_tools must return int32[{len(TOOLS)}] calls, got {shown(calls)}")
+        checked_assumptions(assumptions, (), state.books.cash.dtype)
+        after, action = stage("act", lambda: policy.act(chosen, seen, key))
+        checked_action(action, (), state.books.cash.dtype)
+        return memory, after
+
+    def stage(method: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except (Exception, SystemExit) as error:  # whatever the user's code does
+            raise ArenaError(f"{type(policy).__name__}.{method} failed with {brief(error)}") from error
+
+    try:
+        before, after = jax.eval_shape(month)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, ArenaError):
+            raise
+        expected = (
+            "choose_tools returns (carry, int32[4], Assumptions), act returns (carry, Action), carries are arrays"
+        )
+        raise ArenaError(f"{type(policy).__name__}: {expected}; {brief(error)}") from error
+    if jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), before) != jax.tree.map(
+        lambda leaf: (leaf.shape, leaf.dtype), after
+    ):
+        raise ArenaError(
+            f"{type(policy).__name__}: the carry must keep its structure, shapes and dtypes through a month"
+        )
 
 
 def _is_opaque(policy: Any) -> bool:

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from arena_jax.draws import Flash
 from arena_jax.errors import ArenaError, is_number, shown, unknown
+from arena_jax.params import MAX_REQUEST
 
 # status of an episode
 RUNNING, BANKRUPT, COMPLETED = 0, 1, 2
@@ -34,7 +35,6 @@ TOOLS = (
 WINDOW = 12  # months of trailing revenue
 COUNTED_ASSUMPTIONS = ("funding_month", "horizon")  # int32; the other assumptions are floats
 MAX_PROJECTION = 36  # months that a projection may reach
-MAX_REQUEST = 1e9  # $, the largest amount that any parameter setting allows
 
 
 @jax.tree_util.register_dataclass
@@ -191,7 +191,8 @@ class State:
     turned_away: Any  # int32: why last month's request was turned away, 0 if it was not
     books_closed_through: Any  # int32 month
     closed: Books  # the books as they stood at the last closing, debt and proceeds apart known to the agent
-    financing_since_closing: Any  # $: proceeds less debt service, known from notices
+    financing_since_closing: Any  # $: proceeds less amortisation, known from notices
+    interest_since_closing: Any  # $ paid on debt, known from notices
     flash: Flash  # figures of the month just ended, with their errors
     notebook: Any  # dict quantity -> Seen
     tally: Tally

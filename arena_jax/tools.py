@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from arena_jax.errors import ArenaError, is_number, shown, unknown
 from arena_jax.ledger import statements
 from arena_jax.params import Params
-from arena_jax.projection import is_valid, project
+from arena_jax.projection import RANGES, is_valid, project
 from arena_jax.scenario import COLUMNS, HIDDEN_COLUMNS, Scenario
 from arena_jax.structs import (
     COUNTED_ASSUMPTIONS,
@@ -133,9 +133,12 @@ def assume(**assumptions: float) -> Assumptions:
             raise unknown("assumption", name, names)
     values: dict[str, Any] = {"horizon": 12} | assumptions
     for name, value in values.items():
-        is_whole = name in COUNTED_ASSUMPTIONS
-        if not is_number(value) or (is_whole and float(value) != int(value)):
-            raise ArenaError(f"assumption {name} must be a {'whole ' if is_whole else ''}number, got {shown(value)}")
+        kind = "a whole number" if name in COUNTED_ASSUMPTIONS else "a number"
+        low, high = RANGES[name]
+        if not is_number(value) or not low <= value <= high or (name in COUNTED_ASSUMPTIONS and value != int(value)):
+            raise ArenaError(f"assumption {name} must be {kind} in [{low:g}, {high:g}], got {shown(value)}")
+    if values.get("funding", 0) > 0 and values.get("funding_month", 0) < 1:
+        raise ArenaError("assumption funding needs a funding_month of at least 1 in which it arrives")
     return Assumptions(
         **{
             name: jnp.asarray(

@@ -285,7 +285,7 @@ def test_a_bad_request_is_turned_away(instrument, amount):
 def test_a_closing_takes_the_month():
     both = arena_jax.request_funding("equity", 5e6, close_books=True)
     last = play(flat(), [PASS] * 4 + [both])[-1]
-    assert turned_away(last) == (MONTH_TAKEN, 2, 0, 5)
+    assert turned_away(last) == (MONTH_TAKEN, 1, 0, 5)
     assert last.books_closed_through == 3
 
 

@@ -83,6 +83,9 @@ def test_lists(monkeypatch, capsys, what):
         (["evaluate", "--policy", "never-raise", "--scenario", "nowhere.csv"], "can't read trajectory nowhere.csv"),
         (["evaluate", "--policy", "never-raise", "--out", "/proc/nowhere"], "can't write to /proc"),
         (["evaluate"], "Missing option"),
+        (["evaluate", "--policy", "never-raise", "--episodes", "many"], "--episodes"),
+        (["evaluate", "--polcy", "never-raise"], "No such option"),
+        (["evaluat"], "No such command"),
         (["list", "polices"], "did you mean policies"),
         (["merge", "nowhere", "--out", "x"], "not a run directory"),
     ],
@@ -93,13 +96,14 @@ def test_bad_input_is_one_line_and_exit_code_2(monkeypatch, capsys, tmp_path, ar
     assert code == 2
     assert out == ""
     assert message in err
-    if err.startswith("error: "):
-        assert err.count("\n") == 1
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
     assert os.listdir(tmp_path) == []
 
 
 def test_version_and_help(monkeypatch, capsys):
     assert arena(monkeypatch, capsys, "--version")[1] == f"arena-jax {__version__}\n"
+    assert "evaluate" in arena(monkeypatch, capsys)[1]
     for verb in ("evaluate", "merge", "list"):
         code, out, _ = arena(monkeypatch, capsys, verb, "--help")
         assert code == 0

@@ -10,6 +10,7 @@ import pytest
 
 import arena_jax
 from arena_jax.policies import POLICIES, make_policy
+from arena_jax.rollout import play as PLAY
 from arena_jax.structs import TOOLS
 
 BLIND = ("never-raise", "one-shot-equity", "greedy-equity", "greedy-debt", "equity-debt-equity")
@@ -38,7 +39,12 @@ def test_the_lists_above_are_complete():
     assert {*BLIND, *LOOKS} == set(POLICIES)
 
 
-@pytest.mark.parametrize("name", POLICIES)
+QUICK = ("greedy-equity", "cash-threshold", "prudent-cfo", "information-hungry")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in POLICIES]
+)
 def test_a_policy_pays_for_what_it_looks_at_and_is_blind_without_a_budget(name):
     record, blind = play(name), play(name, tool_budget=0)
     used = {tool for tool in TOOLS if getattr(record, tool).sum() > 0}
@@ -120,3 +126,53 @@ def test_a_policy_by_path_is_the_same_in_python():
     assert by_path == make_stubborn(2e6)
     record = arena_jax.rollout(arena_jax.make(), by_path, jax.random.key(0), 64)
     assert record.requested_equity.max() == 2e6 * record.requests.max()
+
+
+class Faulty(arena_jax.policies.Heuristic):
+    """A policy with a fault in one method."""
+
+    def __init__(self, method, result):
+        self.method, self.result = method, result
+
+    def act(self, carry, observation, key):
+        return carry, arena_jax.pass_month()
+
+    def __getattribute__(self, name):
+        if name in ("init", "choose_tools", "act") and name == object.__getattribute__(self, "method"):
+            return lambda *_: object.__getattribute__(self, "result")()
+        return object.__getattribute__(self, name)
+
+
+def raises():
+    raise KeyError("mine")
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "message"),
+    [
+        ("init", raises, "Faulty.init failed with KeyError: 'mine'"),
+        ("act", raises, "Faulty.act failed with KeyError"),
+        ("act", lambda: None, "act returns"),
+        ("act", lambda: ((), None), "action must be an Action"),
+        ("act", lambda: (1.0, arena_jax.pass_month()), "carry must keep"),
+        ("choose_tools", lambda: ((), [0, 0, 0, 0], None), "choose_tools must return int32"),
+        ("choose_tools", lambda: ((), None), "choose_tools returns"),
+        ("init", lambda: "text", "carries are arrays"),
+    ],
+)
+def test_faults_of_a_users_policy_are_one_line(env, method, result, message):
+    with pytest.raises(arena_jax.ArenaError, match=message) as error:
+        arena_jax.rollout(env, Faulty(method, result), jax.random.key(0), 64)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sweep_is_played_by_vmap(env):
+    envs, axes = arena_jax.sweep(env, initial_cash=[15e6, 30e6])
+    with pytest.raises(arena_jax.ArenaError, match=r"jax\.vmap"):
+        arena_jax.rollout(envs, make_policy("never-raise"), jax.random.key(0), 64)
+    indices = np.arange(64, dtype=np.uint32)
+    swept = jax.vmap(lambda e: PLAY(e, make_policy("never-raise"), jax.random.key(0), indices)[0], in_axes=(axes,))(
+        envs
+    )
+    assert swept.months_survived.shape == (2, 64)
+    assert (swept.months_survived[1] > swept.months_survived[0]).all()

@@ -79,8 +79,8 @@ def test_a_run_that_dies_at_any_file_resumes_to_the_same_bytes(env, tmp_path, mo
     def write_and_die(path, data):
         if path.suffix == ".parquet":
             if len(written) == stop:
-                (path.parent / f".{path.name}-half").parent.mkdir(parents=True, exist_ok=True)
-                (path.parent / f".{path.name}-half").write_bytes(data[: len(data) // 2])
+                path.parent.mkdir(parents=True, exist_ok=True)
+                (path.parent / f".half-{path.name}-x").write_bytes(data[: len(data) // 2])
                 raise KeyboardInterrupt
             written.append(path)
         real_write(path, data)
@@ -90,8 +90,6 @@ def test_a_run_that_dies_at_any_file_resumes_to_the_same_bytes(env, tmp_path, mo
         run(env, out)
     monkeypatch.setattr(parts, "write_atomic", real_write)
     resumed = run(env, out)
-    for half in out.rglob(".*-half"):
-        half.unlink()
     assert contents(out) == contents(whole)
     same_estimates(resumed, run(env))
 
@@ -135,7 +133,18 @@ def test_other_runs_and_incomplete_shards_are_refused(env, tmp_path):
     (tmp_path / "d" / "notes.txt").write_text("mine")
     with pytest.raises(arena_jax.ArenaError, match="not empty"):
         run(env, tmp_path / "d")
+    with pytest.raises(arena_jax.ArenaError, match=r"shard: 1/3, not 2/3"):
+        run(env, tmp_path / "a", shard=(2, 3))
+    with pytest.raises(arena_jax.ArenaError, match="one of the run directories"):
+        parts.merge_runs([tmp_path / "a"], tmp_path / "x" / ".." / "a")
     assert not (tmp_path / "c").exists()
+
+
+def test_a_kill_while_the_manifest_is_written_leaves_a_folder_that_can_be_used(env, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".half-manifest.json-x").write_text("{")
+    run(env, tmp_path / "run")
+    assert not list((tmp_path / "run").rglob(".half*"))
 
 
 @pytest.mark.parametrize(
@@ -170,6 +179,31 @@ def test_damaged_parts_are_refused(env, tmp_path):
     (folder / "part-000001.parquet").write_bytes(b"not parquet")
     with pytest.raises(arena_jax.ArenaError, match="not a readable part file"):
         run(env, tmp_path / "run")
+
+
+def test_a_part_whose_months_are_gone_is_played_again(env, tmp_path):
+    run(env, tmp_path / "run", record=["cash", "instrument"])
+    whole = contents(tmp_path / "run")
+    (tmp_path / "run" / "00-never-raise" / "months-000002.parquet").unlink()
+    run(env, tmp_path / "run", record=["cash", "instrument"])
+    assert contents(tmp_path / "run") == whole
+
+
+def test_merge_refuses_damaged_parts(env, tmp_path):
+    run(env, tmp_path / "run")
+    (tmp_path / "run" / "00-never-raise" / "part-000001.parquet").write_bytes(b"not parquet")
+    with pytest.raises(arena_jax.ArenaError, match="not a readable part file"):
+        parts.merge_runs([tmp_path / "run"], tmp_path / "merged")
+
+
+def test_an_edited_policy_is_another_run(env, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    source = "from arena_jax import make_policy\n\n\ndef make():\n    return make_policy('greedy-equity', amount={})\n"
+    (tmp_path / "edited_policy.py").write_text(source.format("1e6"))
+    evaluate(env, ["edited_policy:make"], episodes=64, batch=64, out=tmp_path / "run")
+    (tmp_path / "edited_policy.py").write_text(source.format("2e6"))
+    with pytest.raises(arena_jax.ArenaError, match="policy_sources"):
+        evaluate(env, ["edited_policy:make"], episodes=64, batch=64, out=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -217,6 +251,4 @@ def test_kill_9_at_ten_points_and_go_on(tmp_path):
             process.send_signal(signal.SIGKILL)
     assert len(list(out.rglob("part-*.parquet"))) < 20
     subprocess.run([*command, "--out", str(out)], check=True, env=environment, capture_output=True)
-    for left in out.rglob(".part-*"):
-        left.unlink()
     assert contents(out) == contents(tmp_path / "whole")

@@ -193,8 +193,16 @@ def test_budget_is_spent_in_the_order_of_the_tools_and_invalid_calls_are_free():
         dataclasses.replace(call_tool("review_financial_records"), argument=jnp.int32(99)),
         dataclasses.replace(call_tool("analyze_market_conditions"), argument=jnp.int32(0)),
         dataclasses.replace(call_tool("verify_cash_position"), tool=jnp.int32(len(TOOLS))),
-        call_tool("conduct_cashflow_projection", assumptions=assume(lending_rate=math.nan)),
-        call_tool("conduct_cashflow_projection", assumptions=assume(horizon=37)),
+        *[
+            call_tool("conduct_cashflow_projection", assumptions=dataclasses.replace(assume(), **odd))
+            for odd in (
+                {"lending_rate": jnp.asarray(math.nan)},
+                {"user_growth": jnp.asarray(1e6)},
+                {"fixed_cost": jnp.asarray(-1.0)},
+                {"horizon": jnp.int32(37)},
+                {"funding": jnp.asarray(1e6)},
+            )
+        ],
     ]
     use = jax.jit(env.use_tool)
     for call in bad:
@@ -290,6 +298,31 @@ def test_a_projection_from_fresh_books_and_true_assumptions_is_exact():
     for months in PROJECTED:
         assert float(shown.observation.readings[f"projected_cash_{months}"].value) == pytest.approx(path[months - 1])
     assert float(shown.observation.readings["projected_cash_min"].value) == pytest.approx(path.min())
+
+
+def test_a_projection_from_stale_books_knows_proceeds_debt_service_and_tax():
+    """In a still world with true assumptions a closing 14 months old costs next to nothing: all else is known."""
+    env, key = still_world(), jax.random.key(0)
+    step, state = jax.jit(env.step), env.reset(key)[0]
+    for month in range(18):
+        if month == 4:
+            state, _ = env.close_books(state)
+        asks = arena_jax.request_funding("debt", 15e6)
+        state, _ = step(state, asks if month == 6 else PASS, key)
+    assert float(state.interest_since_closing) > 5e5
+    path = np.asarray(jax.jit(project)(env.params, state, true_assumptions(env)))
+    state, _ = step(state, PASS, key)
+    assert path[0] == pytest.approx(float(state.books.cash), abs=1e4)
+
+
+@pytest.mark.parametrize(
+    "extreme",
+    [{"user_growth": 20.0}, {"fixed_cost": 1e8}, {"funding": 1e9, "funding_month": 36}, {"lending_rate": 100.0}],
+)
+def test_no_valid_projection_overflows(env, extreme):
+    state = env.reset(jax.random.key(0))[0]
+    old = dataclasses.replace(state, month=jnp.int32(131))
+    assert np.isfinite(np.asarray(jax.jit(project)(env.params, old, assume(**extreme, horizon=36)))).all()
 
 
 def test_expected_funding_arrives_in_its_month(env):

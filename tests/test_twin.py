@@ -295,9 +295,9 @@ def test_an_amount_out_of_bounds_is_turned_away(amount):
 def test_closing_and_request_in_one_month():
     both = Action(True, EQUITY, 1e6)
     state = replace(twin.reset(FLAT, FLAT_COLUMNS), month=4)
-    for params, requests in ((FLAT, 0), (FLAT | {"exclusive": False}, 1)):
+    for params, actions, requests in ((FLAT, 1, 0), (FLAT | {"exclusive": False}, 2, 1)):
         after, _ = twin.step(params, FLAT_COLUMNS, state, both, luck(delay=0.9))
-        assert (after.books_closed_through, after.actions, after.requests) == (3, 2, requests)
+        assert (after.books_closed_through, after.actions, after.requests) == (3, actions, requests)
 
 
 def test_a_refusal_settles_too():

@@ -313,7 +313,8 @@ def act(p, col, s, action, luck):
     """Step 2: a closing, a request, neither or (where not exclusive) both."""
     if action.close_books:
         s.books_closed_through = s.month - 1
-    s.actions += bool(action.close_books) + (action.instrument != 0)
+    taken = [bool(action.close_books), action.instrument != 0]
+    s.actions += any(taken) if p["exclusive"] else sum(taken)
     if not admissible(p, s, action):
         return
     u_outcome, u_fraction, u_delay = luck

@@ -27,7 +27,7 @@ TABLE_1 = (
     "actions",
     "raised",
 )
-WIDE = 165  # columns that the whole table needs
+WIDE = 175  # columns that the whole table needs
 
 
 def money(dollars: float) -> str:
@@ -68,8 +68,10 @@ def results_tables(results: Mapping[str, Mapping[str, Estimate]], title: str, wi
 
 
 def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequence[str]) -> Table:
-    table = Table(box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1), pad_edge=False)
-    table.add_column("Agent", overflow="fold", max_width=30)
+    table = Table(
+        box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1), pad_edge=False, show_edge=False
+    )
+    table.add_column("Agent", overflow="fold", max_width=40)
     table.add_column("n", justify="right", no_wrap=True)
     for name in names:
         table.add_column(METRICS[name].heading, justify="right", overflow="fold")

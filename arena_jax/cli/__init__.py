@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,9 +14,11 @@ from arena_jax.cli.merge import merge_command
 from arena_jax.errors import ArenaError
 from arena_jax.version import __version__
 
+# newer releases of typer carry click inside; its base class is found through a public one
+ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
 app = typer.Typer(
     help="EnterpriseArena, the CFO benchmark, simulated in JAX.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -32,23 +34,33 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    pass
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def _fail(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 def main() -> None:
     """Entry point of the console script."""
     sys.path.append(os.getcwd())  # policies by path may live in the current folder; last, so that they shadow nothing
     try:
-        app()
+        sys.exit(app(standalone_mode=False))
     except ArenaError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
+        _fail(str(error))
+    except ClickException as error:
+        _fail(" ".join(error.format_message().split()))
+    except OSError as error:  # a full disk, a closed pipe, a path that can't be
+        _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300])
+    except (KeyboardInterrupt, typer.Abort):
         print("interrupted; run the same command again to go on", file=sys.stderr)
         sys.exit(130)

@@ -12,7 +12,8 @@ from arena_jax.arena import ENVIRONMENTS, make
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.evaluate import evaluate
 from arena_jax.params import parse_overrides
-from arena_jax.parts import parse_shard
+from arena_jax.parts import PART, parse_shard, part_starts
+from arena_jax.rollout import DEFAULT_BATCH
 from arena_jax.version import __version__
 
 EXAMPLES = """
@@ -42,12 +43,14 @@ def evaluate_command(
     record: Annotated[
         list[str] | None, typer.Option(help="Field to write month by month; repeatable; see arena-jax list fields.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Episodes played at once.")] = 4096,
+    batch: Annotated[int, typer.Option(help="Episodes played at once.")] = DEFAULT_BATCH,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Play policies over many episodes and print the paper's Table 1 with 95% intervals."""
     env = make(scenario=scenario, **parse_overrides(env_set or []))
-    with progress(len(policy) * episodes, "episodes") as advance:
+    share = parse_shard(shard)
+    total = len(policy) * sum(min(PART, episodes - start) for start in part_starts(episodes, share))
+    with progress(total, "episodes") as advance:
         results = evaluate(
             env,
             policy,
@@ -55,7 +58,7 @@ def evaluate_command(
             seed=seed,
             batch=batch,
             out=out,
-            shard=parse_shard(shard),
+            shard=share,
             record=record or [],
             on_progress=advance,
         )

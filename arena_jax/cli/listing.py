@@ -105,7 +105,7 @@ def list_command(
     if as_json:
         print_json(rows)
         return
-    table = Table(*rows[0], box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
+    table = Table(*rows[0], box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for row in rows:
         table.add_row(*[escape(str(value)) for value in row.values()])
     table_console().print(table)

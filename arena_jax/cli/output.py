@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-PIPED_WIDTH = 170  # columns of a table when no terminal sets the width
+PIPED_WIDTH = 180  # columns of a table when no terminal sets the width
 
 
 def table_console() -> Console:

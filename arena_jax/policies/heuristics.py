@@ -18,6 +18,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from arena_jax.params import MAX_REQUEST
 from arena_jax.structs import (
     DEBT,
     EQUITY,
@@ -48,7 +49,7 @@ def option(
 
 def amount_option(default: float) -> Any:
     """The amount of each request."""
-    return option(default, "$", 1.0, 1e9, "amount of each request")
+    return option(default, "$", 1.0, MAX_REQUEST, "amount of each request")
 
 
 def instrument_option(default: str) -> Any:
@@ -142,7 +143,7 @@ class EquityDebtEquity(Heuristic):
     amount: Any = amount_option(20e6)
 
     def init(self, key: jax.Array) -> Any:
-        return jnp.int32(0)  # requests made so far
+        return jnp.int32(0)  # requests wished for so far
 
     def act(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, Action]:
         wanted = none_open(observation)
@@ -154,7 +155,7 @@ class EquityDebtEquity(Heuristic):
 class CashThreshold(Heuristic):
     """While none is open verifies the cash each month, and asks once it is below a threshold."""
 
-    threshold: Any = option(8e6, "$", 0.0, 1e9, "asks below this verified cash")
+    threshold: Any = option(8e6, "$", 0.0, MAX_REQUEST, "asks below this verified cash")
     amount: Any = amount_option(12.6e6)
     instrument: Any = instrument_option("equity")
 
@@ -171,8 +172,8 @@ class CashThreshold(Heuristic):
 class Random(Heuristic):
     """Each month one of pass, closing, equity, debt at random; amounts log-uniform; tools called at random."""
 
-    min_amount: Any = option(1e6, "$", 1.0, 1e9, "smallest request")
-    max_amount: Any = option(40e6, "$", 1.0, 1e9, "largest request", not_below="min_amount")
+    min_amount: Any = option(1e6, "$", 1.0, MAX_REQUEST, "smallest request")
+    max_amount: Any = option(40e6, "$", 1.0, MAX_REQUEST, "largest request", not_below="min_amount")
     call_rate: Any = option(0.5, "share", 0.0, 1.0, "probability of a call of each tool each month")
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:

@@ -7,10 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from arena_jax.params import MAX_REQUEST
 from arena_jax.policies.heuristics import Heuristic, amount_option, calls, none_open, option, policy_class, request_if
 from arena_jax.structs import EQUITY, Action, Assumptions, Observation, Reading
 
-NO_CALLS_YET = -1.0
+NOT_VERIFIED = -1.0
 
 
 def proceeds(observation: Observation) -> jax.Array:
@@ -49,7 +50,7 @@ class Runway(Heuristic):
 
     def init(self, key: jax.Array) -> Any:
         zero = jnp.zeros((), dtype=jnp.result_type(float))
-        return zero + NO_CALLS_YET, zero  # cash verified last month, smoothed monthly burn
+        return zero + NOT_VERIFIED, zero  # cash verified last month, smoothed monthly burn
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:
         _, no_calls, assumptions = super().choose_tools(carry, observation, key)
@@ -62,7 +63,7 @@ class Runway(Heuristic):
         burned = last_cash + proceeds(observation) - cash.value
         smoothed = jnp.where(seen & (last_cash >= 0.0), 0.75 * burn + 0.25 * burned, burn)
         wanted = none_open(observation) & seen & (cash.value < self.months * smoothed)
-        carry = (jnp.where(seen, cash.value, NO_CALLS_YET), smoothed)
+        carry = (jnp.where(seen, cash.value, NOT_VERIFIED), smoothed)
         return carry, request_if(wanted, EQUITY, self.amount)
 
 
@@ -113,7 +114,7 @@ class PrudentCFO(Heuristic):
     lowest projected cash is below the buffer, in a closing month too: where a month holds one action the closing wins.
     """
 
-    buffer: Any = option(10e6, "$", 0.0, 1e9, "asks while the lowest projected cash is below this")
+    buffer: Any = option(10e6, "$", 0.0, MAX_REQUEST, "asks while the lowest projected cash is below this")
     amount: Any = amount_option(20e6)
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:
@@ -138,8 +139,8 @@ class InformationHungry(Heuristic):
     A projection decides if there was one this month; with a budget too small for it only a low verified cash does.
     """
 
-    buffer: Any = option(10e6, "$", 0.0, 1e9, "asks while the lowest projected cash is below this")
-    threshold: Any = option(5e6, "$", 0.0, 1e9, "without a projection asks below this verified cash")
+    buffer: Any = option(10e6, "$", 0.0, MAX_REQUEST, "asks while the lowest projected cash is below this")
+    threshold: Any = option(5e6, "$", 0.0, MAX_REQUEST, "without a projection asks below this verified cash")
     amount: Any = amount_option(20e6)
     reading_calls: Any = option(6, "calls", 0, 1_000, "records read each month before anything else")
     market_calls: Any = option(8, "calls", 0, 1_000, "looks at the market each month after that")
@@ -158,7 +159,7 @@ class InformationHungry(Heuristic):
 
     def act(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, Action]:
         cash, lowest = observation.readings["cash"], observation.readings["projected_cash_min"]
-        is_projected = (lowest.age == 0) & (observation.readings["closed_interest_income"].value > 0.0)
+        is_projected = lowest.age == 0
         is_low = (cash.age == 0) & (cash.value < self.threshold)
         wanted = none_open(observation) & jnp.where(is_projected, lowest.value < self.buffer, is_low)
         request = request_if(wanted, EQUITY, self.amount)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
 import math
+from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
 
-from arena_jax.errors import ArenaError, is_number, shown, unknown
+from arena_jax.checks import check_policy
+from arena_jax.errors import ArenaError, brief, is_number, shown, unknown
 from arena_jax.policies import heuristics, informed
 
 POLICIES: dict[str, type] = {
@@ -26,7 +29,6 @@ POLICIES: dict[str, type] = {
     "information-hungry": informed.InformationHungry,
     "random": heuristics.Random,
 }
-METHODS = ("init", "choose_tools", "act")
 
 
 def make_policy(spec: str, **options: Any) -> Any:
@@ -51,6 +53,13 @@ def _merged(spec: str, parsed: dict[str, Any], options: dict[str, Any]) -> dict[
     if twice:
         raise ArenaError(f"policy {spec!r}: option {twice[0]} is given twice")
     return parsed | options
+
+
+def source_digest(spec: str) -> str | None:
+    """SHA-256 of the file behind a policy by path, None for a registered one, whose source is the package's."""
+    head = spec.partition(":")[0]
+    file = None if head in POLICIES else getattr(importlib.import_module(head), "__file__", None)
+    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
 def _parse_options(spec: str, text: str) -> dict[str, Any]:
@@ -104,24 +113,19 @@ def _option_leaf(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
 def _from_path(spec: str, module_name: str, factory_name: str, options: dict[str, Any]) -> Any:
     try:
         module = importlib.import_module(module_name)
-    except (ImportError, TypeError, ValueError) as error:
+    except (Exception, SystemExit) as error:  # whatever the user's module does
+        names = ", ".join(POLICIES)
         raise ArenaError(
-            f"policy {spec!r}: can't import {module_name} ({error}); named policies: {', '.join(POLICIES)}"
-        ) from None
+            f"policy {spec!r}: can't import {module_name} ({brief(error)}); named policies: {names}"
+        ) from error
     factory = getattr(module, factory_name, None)
     if not callable(factory):
         raise ArenaError(f"policy {spec!r}: {module_name} has no callable {factory_name}")
     try:
         policy = factory(**options)
-    except (TypeError, ValueError) as error:
-        raise ArenaError(f"policy {spec!r}: {factory_name} does not take these options ({error})") from error
+    except ArenaError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the user's factory does
+        raise ArenaError(f"policy {spec!r}: {factory_name} does not take these options ({brief(error)})") from error
     check_policy(f"policy {spec!r}", policy)
     return policy
-
-
-def check_policy(name: str, policy: Any) -> None:
-    """Refuse what is not an object with a policy's methods; `name` is what the message calls it."""
-    missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
-    if isinstance(policy, type) or missing:
-        lacks = f"{type(policy).__name__} has no method {missing[0]}" if missing else f"got the class {policy.__name__}"
-        raise ArenaError(f"{name} must be an object with the methods {', '.join(METHODS)}; {lacks}")
