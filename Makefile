@@ -19,7 +19,7 @@ run: $(VENV)/.run-ready
 
 test: $(VENV)/.test-ready lint
 	$(BIN)/python -m pytest -q -n auto --dist loadfile
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto --dist loadfile tests/test_books.py tests/test_twin_agreement.py tests/test_draws.py
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q tests/test_books.py
 
 lint: $(VENV)/.test-ready
 	$(BIN)/ruff check .
@@ -28,6 +28,8 @@ lint: $(VENV)/.test-ready
 
 verify: test
 	$(BIN)/python -m pytest -q -m slow
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -m "slow or not slow" tests/test_twin_agreement.py tests/test_draws.py \
+		tests/test_environment.py tests/test_errors.py
 	$(BIN)/python tests/mutations.py
 
 $(VENV)/.run-ready: $(SOURCES)

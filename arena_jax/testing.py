@@ -74,8 +74,14 @@ def _random_call(rng: np.random.Generator, episodes: int) -> ToolCall:
     spread = lambda leaf: jnp.broadcast_to(leaf, (episodes,))
     names = [field.name for field in dataclasses.fields(Assumptions) if field.name not in COUNTED_ASSUMPTIONS]
     figures = rng.choice([math.nan, math.inf, -1.0, 0.0, 0.5, 1e6], len(names))
-    odd = dict(zip(names, figures, strict=True)) if rng.uniform() < 0.5 else {}
-    assumptions = assume(**odd, funding_month=int(rng.integers(-2, 40)), horizon=int(rng.integers(-2, 40)))
+    changed: dict[str, Any] = {
+        "funding_month": jnp.int32(rng.integers(-2, 40)),
+        "horizon": jnp.int32(rng.integers(-2, 40)),
+    }
+    one = int(rng.integers(2 * len(names)))  # in half of the calls one figure is odd
+    if one < len(names):
+        changed[names[one]] = jnp.asarray(figures[one], dtype=jnp.result_type(float))
+    assumptions = dataclasses.replace(assume(), **changed)
     return ToolCall(
         jnp.asarray(rng.integers(-1, len(TOOLS) + 1, episodes), dtype=jnp.int32),
         jnp.asarray(rng.choice([-1, 0, 1, 5, ALL_INDICATORS, ALL_INDICATORS + 1], episodes), dtype=jnp.int32),

@@ -35,12 +35,13 @@ def test_table_has_the_published_rows_and_intervals(monkeypatch, capsys):
 
 
 def test_json_has_every_metric_and_says_what_was_run(monkeypatch, capsys):
-    arguments = ["--policy", "never-raise", "--policy", "greedy-equity:amount=1e6", "--episodes", "64", "--seed", "9"]
+    arguments = ["--policy", "greedy-equity:amount=2e6", "--policy", "greedy-equity:amount=1e6", "--episodes", "64"]
+    arguments += ["--seed", "9"]
     code, out, _ = arena(monkeypatch, capsys, "evaluate", *arguments, "--env-set", "noise=0", "--json")
     assert code == 0
     found = json.loads(out)
     assert (found["arena_jax"], found["seed"], found["env_set"]) == (__version__, 9, ["noise=0"])
-    assert [row["policy"] for row in found["results"]] == ["never-raise", "greedy-equity:amount=1e6"]
+    assert [row["policy"] for row in found["results"]] == ["greedy-equity:amount=2e6", "greedy-equity:amount=1e6"]
     months = found["results"][0]["metrics"]["months"]
     assert months["low"] <= months["mean"] <= months["high"]
     assert {row["agent"] for row in found["published"]} >= {"Human", "Overall"}

@@ -443,8 +443,8 @@ def test_invalid_calls_change_nothing(env, played):
         dataclasses.replace(review, argument=jnp.full(N, 99, dtype=jnp.int32)),
         dataclasses.replace(analyze, argument=jnp.zeros(N, dtype=jnp.int32)),
         dataclasses.replace(analyze, argument=jnp.full(N, ALL_INDICATORS + 1, dtype=jnp.int32)),
-        dataclasses.replace(project, assumptions=spread(assume(horizon=37))),
-        dataclasses.replace(project, assumptions=spread(assume(fixed_cost=np.nan))),
+        dataclasses.replace(project, assumptions=spread(dataclasses.replace(assume(), horizon=jnp.int32(37)))),
+        dataclasses.replace(project, assumptions=spread(dataclasses.replace(assume(), fixed_cost=jnp.asarray(np.nan)))),
     ]
     for bad in wrong:
         assert_identical(batch_tool(envs, states, bad, keys)[0], states)
