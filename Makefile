@@ -28,7 +28,7 @@ lint: $(VENV)/.test-ready
 
 verify: test
 	$(BIN)/python -m pytest -q -m slow
-	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -m "slow or not slow" tests/test_twin_agreement.py tests/test_draws.py \
+	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow or not slow" tests/test_twin_agreement.py tests/test_draws.py \
 		tests/test_environment.py tests/test_errors.py
 	$(BIN)/python tests/mutations.py
 

@@ -18,6 +18,7 @@ from arena_jax.projection import project
 from arena_jax.structs import TOOLS, Action
 from arena_jax.tools import CHANGES, INDICATORS, PROJECTED, QUANTITIES, assume, call_tool
 
+PROJECTED_PATH = jax.jit(project)
 EPISODES = 8
 HORIZON = 132
 PASS, CLOSE = arena_jax.pass_month(), arena_jax.close_books()
@@ -288,7 +289,7 @@ def test_a_projection_from_fresh_books_and_true_assumptions_is_exact():
         state, _ = step(state, asks if month == 2 else PASS, key)
     assert float(state.books.debt_principal) > 7e6
     fresh, _ = env.close_books(state)
-    path = np.asarray(jax.jit(project)(env.params, fresh, true_assumptions(env)))
+    path = np.asarray(PROJECTED_PATH(env.params, fresh, true_assumptions(env)))
     shown = env.use_tool(fresh, call_tool("conduct_cashflow_projection", assumptions=true_assumptions(env)), key)[1]
     actual = []
     for _ in range(12):
@@ -310,7 +311,7 @@ def test_a_projection_from_stale_books_knows_proceeds_debt_service_and_tax():
         asks = arena_jax.request_funding("debt", 15e6)
         state, _ = step(state, asks if month == 6 else PASS, key)
     assert float(state.interest_since_closing) > 5e5
-    path = np.asarray(jax.jit(project)(env.params, state, true_assumptions(env)))
+    path = np.asarray(PROJECTED_PATH(env.params, state, true_assumptions(env)))
     state, _ = step(state, PASS, key)
     assert path[0] == pytest.approx(float(state.books.cash), abs=1e4)
 
@@ -322,7 +323,7 @@ def test_a_projection_from_stale_books_knows_proceeds_debt_service_and_tax():
 def test_no_valid_projection_overflows(env, extreme):
     state = env.reset(jax.random.key(0))[0]
     old = dataclasses.replace(state, month=jnp.int32(131))
-    assert np.isfinite(np.asarray(jax.jit(project)(env.params, old, assume(**extreme, horizon=36)))).all()
+    assert np.isfinite(np.asarray(PROJECTED_PATH(env.params, old, assume(**extreme, horizon=36)))).all()
 
 
 def test_expected_funding_arrives_in_its_month(env):

@@ -391,6 +391,7 @@ def test_registered_policies():
             check_batch_play(name)
 
 
+@pytest.mark.slow
 def test_mixed_actions():
     check_months("mixed")
     check_records("mixed")
