@@ -45,7 +45,6 @@ def evaluate(
     made = {spec: make_policy(spec) for spec in policies}
     if not policies or len(made) < len(policies):
         raise ArenaError("give at least one policy, and each only once")
-    check_count("episodes", episodes, 1, MAX_SEED - 1)
     check_count("seed", seed, 0, MAX_SEED)
     check_count("batch", batch, 1, MAX_SEED)
     parse_shard(f"{shard[0]}/{shard[1]}")

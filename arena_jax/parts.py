@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, check_count
 from arena_jax.structs import Record
 
 PART = 16_384  # episodes
+MAX_EPISODES = 2**32 - 2  # indices are 32-bit words, and the last two are not for episodes
 MANIFEST = "manifest.json"
 FORMAT = 1
 _HALF = ".half-"  # prefix of a file that is being written
@@ -56,6 +57,7 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 def part_starts(episodes: int, shard: tuple[int, int] = (1, 1)) -> list[int]:
     """First episodes of the parts that shard i of n plays: every n-th part."""
+    check_count("episodes", episodes, 1, MAX_EPISODES)
     index, count = shard
     return list(range(0, episodes, PART))[index - 1 :: count]
 

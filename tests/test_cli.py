@@ -79,6 +79,7 @@ def test_lists(monkeypatch, capsys, what):
             "contradictory",
         ),
         (["evaluate", "--policy", "never-raise", "--episodes", "0"], "episodes must be"),
+        (["evaluate", "--policy", "never-raise", "--episodes", "99999999999999"], "episodes must be"),
         (["evaluate", "--policy", "never-raise", "--shard", "4/3"], "shard must be"),
         (["evaluate", "--policy", "never-raise", "--record", "cash"], "needs a run directory"),
         (["evaluate", "--policy", "never-raise", "--scenario", "nowhere.csv"], "can't read trajectory nowhere.csv"),

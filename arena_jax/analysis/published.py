@@ -17,7 +17,6 @@ class Published:
     """One row of the paper's Table 1: `means` and `sds` by metric name, in shares, months, $ and counts."""
 
     agent: str
-    group: str
     runs: int
     means: dict[str, float]
     sds: dict[str, float]
@@ -47,4 +46,4 @@ def _published(row: dict[str, str]) -> Published:
         "score": value["score_musd_sd"] * 1e6,
         "raised": value["raised_musd_sd"] * 1e6,
     }
-    return Published(row["agent"], row["group"], OVERALL_RUNS.get(row["agent"], RUNS_PER_AGENT), means, sds)
+    return Published(row["agent"], OVERALL_RUNS.get(row["agent"], RUNS_PER_AGENT), means, sds)
