@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from arena_jax.cli.evaluate import evaluate_command
+from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
 from arena_jax.cli.merge import merge_command
 from arena_jax.errors import ArenaError
@@ -24,6 +25,7 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("evaluate")(evaluate_command)
+app.command("fidelity")(fidelity_command)
 app.command("merge")(merge_command)
 app.command("list")(list_command)
 
