@@ -1,15 +1,21 @@
 """Tables of the README, rendered from the tables that the code reads. `python tests/readme_tables.py` rewrites them."""
 
+import json
 import re
 from pathlib import Path
 
 import jax
 
 import arena_jax
+from arena_jax.analysis.fidelity import Verdict, published_findings
+from arena_jax.analysis.table import fidelity_cells
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
 
-README = Path(__file__).parents[1] / "README.md"
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "benchmarks" / "results"
+SOURCES = {"replication": "replication", "table1": "Table 1", "rq2": "RQ2", "rq3": "RQ3"}
 MARKED = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", flags=re.DOTALL)
 
 
@@ -33,6 +39,15 @@ def spec_rows(tree):
     ]
 
 
+def fidelity_rows():
+    """What `arena-jax fidelity --json > benchmarks/results/fidelity.json` found."""
+    found = {row["finding"]: row for row in json.loads((RESULTS / "fidelity.json").read_text())["findings"]}
+    for finding in published_findings()[1]:
+        row = found[finding.claim]
+        figures = [row[name] for name in ("measured", "low", "high", "allowance", "verdict")]
+        yield fidelity_cells(Verdict(finding, *figures)) | {"Source": SOURCES[finding.source]}
+
+
 def tables():
     """Table name -> Markdown."""
     env = arena_jax.make()
@@ -43,6 +58,7 @@ def tables():
     return listed | {
         "action": markdown(spec_rows(env.action_spec)),
         "observation": markdown(spec_rows(env.observation_spec)),
+        "fidelity": markdown(list(fidelity_rows())),
     }
 
 
