@@ -11,7 +11,7 @@ small per-episode vectors, because only then the CPU compiler vectorises them ac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -131,34 +131,87 @@ def normal(uniforms: jax.Array) -> jax.Array:
     return poly * (2.0 * uniforms - 1.0) * 2.0**0.5
 
 
-def _draw(
-    distribution: Callable[[jax.Array], jax.Array], key: Key, index: jax.Array, blocks: range, unroll: bool
-) -> list[jax.Array]:
-    """Two draws float[...] for each counter (index, block), in order, from the words' uniforms.
+def _pairs(
+    distribution: Callable[[jax.Array], jax.Array], key: Key, index: jax.Array, blocks: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Two draws float[...] for the counter (index, block), from the words' uniforms."""
+    first, second = threefry2x32(key, index, blocks)
+    return distribution(uniform(first)), distribution(uniform(second))
 
-    Unrolled, the expressions vectorise across a batch, but the compiler copies the generator into every consumer of a
-    draw: right where the draws cross a loop boundary anyway (batch play). Else a loop keeps the program small.
-    """
-    index = jnp.broadcast_to(jnp.asarray(index).astype(jnp.uint32), key.k0.shape)
 
-    def one_block(block: jax.Array) -> list[jax.Array]:
-        return [distribution(uniform(word)) for word in threefry2x32(key, index, jnp.broadcast_to(block, index.shape))]
-
-    if unroll:
-        return [draw for block in blocks for draw in one_block(jnp.uint32(block))]
+def _draw(distribution: Callable[[jax.Array], jax.Array], key: Key, index: jax.Array, blocks: range) -> list[jax.Array]:
+    """Two draws float[...] for each block, in order; a loop over the blocks keeps the program small."""
+    index = jnp.broadcast_to(index.astype(jnp.uint32), key.k0.shape)
+    one_block = lambda block: _pairs(distribution, key, index, jnp.broadcast_to(block, index.shape))
     firsts, seconds = jax.lax.map(one_block, jnp.asarray(blocks, dtype=jnp.uint32))
     return [half[i] for i in range(len(blocks)) for half in (firsts, seconds)]
 
 
-def month_draws(key: Key, month: jax.Array, *, unroll: bool = False) -> MonthDraws:
+def month_draws(key: Key, month: jax.Array) -> MonthDraws:
     """The standard normals of `month` (int32, scalar or [...]): words 0-9 the indicators, 10-12 the flash errors."""
-    indicators = _draw(normal, key, month, _INDICATOR_BLOCKS, unroll)
-    return MonthDraws(Indicators(*indicators), Flash(*_draw(normal, key, month, _FLASH_BLOCKS, unroll)[:3]))
+    indicators = _draw(normal, key, month, _INDICATOR_BLOCKS)
+    return MonthDraws(Indicators(*indicators), Flash(*_draw(normal, key, month, _FLASH_BLOCKS)[:3]))
 
 
-def request_draws(key: Key, requests_made: jax.Array, *, unroll: bool = False) -> RequestDraws:
+def request_draws(key: Key, requests_made: jax.Array) -> RequestDraws:
     """The luck of the next request of an episode that has made `requests_made` (int32[...]) before."""
-    return RequestDraws(*_draw(lambda u: u, key, requests_made, _REQUEST_BLOCKS, unroll)[:3])
+    return RequestDraws(*_draw(_as_they_are, key, requests_made, _REQUEST_BLOCKS)[:3])
+
+
+def _as_they_are(uniforms: jax.Array) -> jax.Array:
+    return uniforms
+
+
+class PackedDraws(NamedTuple):
+    """Everything random in one month, as batch play carries it: [blocks, episodes], two draws of a block together."""
+
+    indicators: Any
+    flash: Any
+    request: Any
+
+
+def packed_draws(key: Key, month: jax.Array, requests_made: jax.Array) -> PackedDraws:
+    """The draws of `month` int32[] of a batch: keys uint32[n], requests_made int32[n].
+
+    The CPU compiler writes one array a loop, and would run each block twice, once for each of its two draws. Packed
+    into one 64-bit word a block runs once. Blocks are an axis, so that three loops make all the draws.
+    """
+
+    def blocks_of(distribution: Callable[[jax.Array], jax.Array], index: jax.Array, blocks: range) -> Any:
+        shape = (len(blocks), *key.k0.shape)
+        rows = Key(jnp.broadcast_to(key.k0, shape), jnp.broadcast_to(key.k1, shape))
+        counter = jnp.broadcast_to(jnp.asarray(blocks, dtype=jnp.uint32)[:, None], shape)
+        return _pack(*_pairs(distribution, rows, jnp.broadcast_to(index.astype(jnp.uint32), shape), counter))
+
+    return PackedDraws(
+        indicators=blocks_of(normal, month, _INDICATOR_BLOCKS),
+        flash=blocks_of(normal, month, _FLASH_BLOCKS),
+        request=blocks_of(_as_they_are, requests_made, _REQUEST_BLOCKS),
+    )
+
+
+def unpacked_draws(packed: PackedDraws) -> Draws:
+    """What `month_draws` and `request_draws` give, leaves [n]."""
+    indicators, flash, request = ([draw for pair in zip(*_unpack(x), strict=True) for draw in pair] for x in packed)
+    return Draws(MonthDraws(Indicators(*indicators), Flash(*flash[:3])), RequestDraws(*request[:3]))
+
+
+def _pack(first: jax.Array, second: jax.Array) -> Any:
+    """Two float32[...] as one uint64[...]; float64 stays a pair, for no word holds two of them."""
+    if first.dtype != jnp.float32:
+        return first, second
+    high, low = (jax.lax.bitcast_convert_type(half, jnp.uint32) for half in (first, second))
+    with jax.enable_x64(True):
+        return (high.astype(jnp.uint64) << jnp.uint64(32)) | low.astype(jnp.uint64)
+
+
+def _unpack(packed: Any) -> tuple[jax.Array, jax.Array]:
+    if isinstance(packed, tuple):
+        return packed
+    with jax.enable_x64(True):
+        halves = (packed >> jnp.uint64(32)).astype(jnp.uint32), packed.astype(jnp.uint32)
+    first, second = (jax.lax.bitcast_convert_type(half, jnp.float32) for half in halves)
+    return first, second
 
 
 def episode_keys(run_key: jax.Array, episodes: jax.Array) -> jax.Array:

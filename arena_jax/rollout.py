@@ -3,7 +3,8 @@
 What makes it fast: every leaf is a scalar per episode, so a batch is a set of [batch] arrays
 and the compiler vectorises across episodes; the month is common to the batch, so the market is computed once a month
 and the revenue window is written as one contiguous row; next month's draws are computed in this month's body and
-carried by the scan, so that they cross a loop boundary and are not computed again by each of their consumers.
+carried by the scan, two to a word, so that they cross a loop boundary and are not computed again by each of their
+consumers; and a batch is left once all its episodes have ended. benchmarks/README.md has the figures.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import numpy as np
 
 from arena_jax.arena import Arena
 from arena_jax.checks import check_policy, checked_action, checked_assumptions
-from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
+from arena_jax.draws import episode_keys, key_words, packed_draws, unpacked_draws
 from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
@@ -29,8 +30,11 @@ from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Observation, Record, Sta
 from arena_jax.tools import ALL_INDICATORS, FINANCIAL_PACKAGE, Arguments, call_tools, observe, signals_at
 from arena_jax.trajectory import RECORDERS, check_fields
 
-DEFAULT_BATCH = 4096
+DEFAULT_BATCH = 16_384
+# on a CPU with wide vectors LLVM otherwise uses half of them; without effect elsewhere
+COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 _LANES = 64
+_BLOCK = 12  # months played between two looks at whether any episode goes on
 # episodes use fold_in(run key, index) with index below this number; the policies' keys branch off here
 _POLICY_STREAM = 2**32 - 1
 _TRIED: set[Any] = set()  # kinds of environment and policy that have been traced once and found sound
@@ -53,8 +57,7 @@ def _broadcast_state(state: State, batch: int) -> State:
 Months = dict[str, Any]  # field -> [episodes, T]; "alive" marks the months played
 
 
-@partial(jax.jit, static_argnames=("policy_static", "fields"))
-def play(
+def _play(
     env: Arena,
     policy: Any,
     run_key: jax.Array,
@@ -64,11 +67,16 @@ def play(
 ) -> tuple[Record, Months]:
     """Play the episodes with the indices uint32[n] to their ends: record with leaves [n], fields [n, T]."""
     if policy_static is not None:
-        return pruned(lambda *args: _play(fields, args[0], policy_static, *args[1:]))(env, run_key, episodes)
-    return pruned(partial(_play, fields))(env, policy, run_key, episodes)
+        return pruned(lambda *args: _months(fields, args[0], policy_static, *args[1:]))(env, run_key, episodes)
+    return pruned(partial(_months, fields))(env, policy, run_key, episodes)
 
 
-def _play(
+_STATIC = ("policy_static", "fields")
+play = jax.jit(_play, static_argnames=_STATIC)  # for use inside `jax.vmap` and `jax.jit`
+_play_batch = jax.jit(_play, static_argnames=_STATIC, compiler_options=COMPILER_OPTIONS)
+
+
+def _months(
     fields: tuple[str, ...], env: Arena, policy: Any, run_key: jax.Array, episodes: jax.Array
 ) -> tuple[Record, Months]:
     params, scenario, horizon = env.params, env.scenario, env.scenario.horizon
@@ -87,9 +95,6 @@ def _play(
         keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * observation.month + salt)
         return jax.vmap(choose, in_axes=(0, _observation_axes(observation), 0))(carry, observation, keys)
 
-    def draws_for(month: jax.Array, requests_made: jax.Array) -> Draws:
-        return Draws(month_draws(words, month, unroll=True), request_draws(words, requests_made, unroll=True))
-
     def one_month(carry: Any, row: Any) -> tuple[Any, Months]:
         market, signals = row
         state, survived, memory, draws = carry
@@ -103,17 +108,27 @@ def _play(
         months = {name: RECORDERS[name](state, observation, action) for name in fields}
         if fields:
             months["alive"] = state.status == RUNNING
-        after = advance(params, horizon, listing_value, market, state, action, draws)
+        after = advance(params, horizon, listing_value, market, state, action, unpacked_draws(draws))
         survived = jnp.where(after.status == BANKRUPT, survived, state.month + 1)
         following = state.month + 1
-        draws = draws_for(following, after.tally.requests)
+        draws = packed_draws(words, following, after.tally.requests)
         return (dataclasses.replace(after, month=following), survived, memory, draws), months
+
+    def one_block(carry: Any, rows: Any) -> tuple[Any, Months]:
+        # a batch whose episodes have all ended is not played on
+        live = lambda carry: jax.lax.scan(one_month, carry, rows)
+        shapes = jax.eval_shape(live, carry)[1]
+        ended = lambda carry: (carry, jax.tree.map(lambda field: jnp.zeros(field.shape, field.dtype), shapes))
+        return jax.lax.cond(jnp.any(carry[0].status == RUNNING), live, ended, carry)
 
     # months take the keys 0 .. 2 T - 1 of a policy's key
     memory = jax.vmap(policy.init)(jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * horizon))
-    draws = draws_for(jnp.int32(0), state.tally.requests)
+    draws = packed_draws(words, jnp.int32(0), state.tally.requests)
     rows = (markets, signals_at(scenario, months_axis))
-    (state, survived, _, _), months = jax.lax.scan(one_month, (state, survived, memory, draws), rows)
+    block = next(size for size in range(_BLOCK, 0, -1) if horizon % size == 0)
+    rows = jax.tree.map(lambda leaf: leaf.reshape(horizon // block, block, *leaf.shape[1:]), rows)
+    (state, survived, _, _), months = jax.lax.scan(one_block, (state, survived, memory, draws), rows)
+    months = jax.tree.map(lambda leaf: leaf.reshape(horizon, -1), months)
     record = make_record(params, scenario.crisis_months, dataclasses.replace(state, month=survived))
     return record, jax.tree.map(jnp.transpose, months)
 
@@ -186,7 +201,7 @@ def rollout(
     for start in range(first, first + episodes, size):
         wanted = min(size, first + episodes - start)
         indices = (start + np.arange(size, dtype=np.uint64)).astype(np.uint32)
-        played = play(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
+        played = _play_batch(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
         parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:wanted], played))  # noqa: B023
         on_progress(wanted)
     outcome, months = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

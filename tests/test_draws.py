@@ -23,9 +23,11 @@ from arena_jax.draws import (
     key_words,
     month_draws,
     normal,
+    packed_draws,
     request_draws,
     threefry2x32,
     uniform,
+    unpacked_draws,
 )
 from arena_jax.rollout import rollout
 from arena_jax.tools import call_tool
@@ -118,17 +120,27 @@ def test_threefry_known_answers(key, counter, expected):
     assert tuple(map(int, found)) == expected
 
 
-@pytest.mark.parametrize("unroll", [False, True])
-def test_draws_of_a_batch_are_those_of_its_members(unroll):
-    """Also unrolled, as in batch play, and looped, as in a single step: the same words in the same order."""
-    keys, months = key_words(run_keys(3, 5)), jnp.asarray([0, 131, 7, 7, 60], dtype=jnp.int32)
-    batch = np.stack(quick(functools.partial(request_draws, unroll=unroll))(keys, months), 1)
-    normals = jax.tree.leaves(quick(functools.partial(month_draws, unroll=unroll))(keys, months))
+def as_batch_play(keys, month, requests_made):
+    drawn = unpacked_draws(packed_draws(keys, month, requests_made))
+    return drawn.month, drawn.request
+
+
+def as_a_step(keys, month, requests_made):
+    return month_draws(keys, month), request_draws(keys, requests_made)
+
+
+@pytest.mark.parametrize("way", [as_a_step, as_batch_play])
+@pytest.mark.parametrize("month", [0, 7, 131])
+def test_draws_of_a_batch_are_those_of_its_members(way, month):
+    """Packed, as in batch play, and looped, as in a single step: the same words in the same order."""
+    keys, requests = key_words(run_keys(3, 5)), jnp.asarray([0, 131, 7, 7, 60], dtype=jnp.int32)
+    normals, batch = quick(way)(keys, jnp.int32(month), requests)
+    normals, batch = jax.tree.leaves(normals), np.stack(batch, 1)
     for episode in range(5):
         key = (int(keys.k0[episode]), int(keys.k1[episode]))
-        stream = np.concatenate([reference(key, int(months[episode]), block) for block in (16, 17)])[:3]
+        stream = np.concatenate([reference(key, int(requests[episode]), block) for block in (16, 17)])[:3]
         np.testing.assert_array_equal(batch[episode], uniform(bits(stream)))
-        stream = np.concatenate([reference(key, int(months[episode]), block) for block in range(7)])[:13]
+        stream = np.concatenate([reference(key, month, block) for block in range(7)])[:13]
         expected = ndtri(np.asarray(uniform(bits(stream)), dtype=np.float64))
         np.testing.assert_allclose(np.stack(normals, 1)[episode], expected, atol=2e-6)
 
