@@ -3,6 +3,7 @@
 from arena_jax.arena import Arena, make, sweep
 from arena_jax.errors import ArenaError
 from arena_jax.evaluate import evaluate
+from arena_jax.generator import sample_scenario
 from arena_jax.params import Params
 from arena_jax.policies import make_policy
 from arena_jax.rollout import rollout
@@ -42,5 +43,6 @@ __all__ = [
     "pass_month",
     "request_funding",
     "rollout",
+    "sample_scenario",
     "sweep",
 ]

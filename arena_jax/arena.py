@@ -17,7 +17,7 @@ from arena_jax.errors import ArenaError, unknown
 from arena_jax.month import advance, close_books, opening_state, opening_value
 from arena_jax.operations import market_at
 from arena_jax.params import FIELDS, Params, checked_values, make_params, with_leaves
-from arena_jax.scenario import Scenario, default_scenario, load_scenario
+from arena_jax.scenario import Scenario, default_scenario
 from arena_jax.score import score
 from arena_jax.specs import action_spec, observation_spec
 from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Action, Observation, State, Timestep, ToolCall
@@ -31,6 +31,7 @@ from arena_jax.tools import (
     observe,
     signals_at,
 )
+from arena_jax.world_file import read_world
 
 ENVIRONMENTS = ("EnterpriseArena-v1",)
 
@@ -123,14 +124,16 @@ class Arena:
 def make(name: str = ENVIRONMENTS[0], *, scenario: str | Path | Scenario | None = None, **overrides: Any) -> Arena:
     """An environment by name, with parameters overridden by name; raises `ArenaError` on any bad value.
 
-    scenario: a trajectory CSV, a `Scenario`, or None for the default trajectory.
+    scenario: a trajectory CSV, a world's TOML (its parameters give way to `overrides`), a `Scenario`, or None for the
+        default trajectory.
     """
     if name not in ENVIRONMENTS:
         raise unknown("environment", name, ENVIRONMENTS)
     if scenario is None:
         scenario = default_scenario()
     elif not isinstance(scenario, Scenario):
-        scenario = load_scenario(scenario)
+        scenario, parameters = read_world(scenario)
+        overrides = parameters | overrides
     return Arena(make_params(**overrides), scenario)
 
 

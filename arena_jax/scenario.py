@@ -103,25 +103,33 @@ def _cell(path: Path, row: int, name: str, text: str | None) -> float:
     return value
 
 
-def read_columns(path: Path) -> dict[str, np.ndarray]:
-    """The columns of a trajectory CSV as float64[T]; raises `ArenaError` naming the row and column at fault."""
+def read_columns(path: Path, horizon: int | None = None) -> dict[str, np.ndarray]:
+    """The columns of a trajectory CSV as float64[T]; raises `ArenaError` naming the row and column at fault.
+
+    horizon: months to read from the start, else all, which must be 132 or more.
+    """
     try:
-        with open(path, newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file)
-            rows = list(reader)
-            header = reader.fieldnames or []
+        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+        reader = csv.DictReader(lines)
+        rows = list(reader)
+        header = reader.fieldnames or []
     except OSError as error:
         raise ArenaError(f"can't read trajectory {path}: {error.strerror}") from None
     except (ValueError, csv.Error):  # undecodable, or no path at all
         raise ArenaError(f"can't read trajectory {str(path)!r}: not a CSV text file") from None
+    blank = [number for number, line in enumerate(lines, 1) if not line.strip()]
+    if blank:
+        raise ArenaError(f"{path}: line {blank[0]} is blank")
     twice = [name for name in header if header.count(name) > 1]
     if twice:
         raise ArenaError(f"{path}: column {twice[0]} is given twice")
     missing = [name for name in ("month", *COLUMNS) if name not in header]
     if missing:
         raise ArenaError(f"{path}: column {missing[0]} is missing; needed: month, {', '.join(COLUMNS)}")
-    if len(rows) < HORIZON:
-        raise ArenaError(f"{path}: {len(rows)} months, at least {HORIZON} are needed")
+    needed = HORIZON if horizon is None else horizon
+    if len(rows) < needed:
+        raise ArenaError(f"{path}: {len(rows)} months, at least {needed} are needed")
+    rows = rows[:horizon]
     for number, row in enumerate(rows):
         if row["month"] != str(number):
             raise ArenaError(f"{path}: column month, row {number}: expected {number}, got {row['month']!r}")
@@ -138,23 +146,15 @@ def make_scenario(columns: dict[str, np.ndarray], crisis_months: tuple[int, ...]
     return Scenario(**arrays, crisis_months=jax.device_put(np.asarray(crisis_months, dtype=np.int32)))
 
 
-def load_scenario(path: str | Path) -> Scenario:
-    """The trajectory in a CSV file with the documented columns."""
-    try:
-        path = Path(path)
-    except TypeError:
-        raise ArenaError(f"trajectory must be a path, got {type(path).__name__}") from None
-    return make_scenario(read_columns(path))
-
-
 @functools.lru_cache(maxsize=2)
-def _default_columns() -> dict[str, np.ndarray]:
+def default_columns() -> dict[str, np.ndarray]:
+    """The columns of the default trajectory, float64[132] each; don't write to them."""
     return read_columns(data_path("macro_trajectory.csv"))
 
 
 def default_scenario() -> Scenario:
     """The trajectory that ships with the package (data/README.md)."""
-    return make_scenario(_default_columns())
+    return make_scenario(default_columns())
 
 
 def digest(tree: Any) -> str:

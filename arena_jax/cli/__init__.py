@@ -12,6 +12,7 @@ from arena_jax.cli.evaluate import evaluate_command
 from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
 from arena_jax.cli.merge import merge_command
+from arena_jax.cli.scenario import scenario_app
 from arena_jax.errors import ArenaError
 from arena_jax.version import __version__
 
@@ -28,6 +29,7 @@ app.command("evaluate")(evaluate_command)
 app.command("fidelity")(fidelity_command)
 app.command("merge")(merge_command)
 app.command("list")(list_command)
+app.add_typer(scenario_app, name="scenario")
 
 
 def _print_version(wanted: bool) -> None:
