@@ -30,11 +30,10 @@ import numpy as np
 from arena_jax.data import data_path
 from arena_jax.draws import Key, key_words, normal, threefry2x32, uniform
 from arena_jax.errors import check_count
-from arena_jax.scenario import COLUMNS, HORIZON, Scenario
+from arena_jax.scenario import COLUMNS, HORIZON, MAX_HORIZON, Scenario
 
 VERSION = 1  # raised whenever a key would give another world
 SURGE_SPACING = 44  # months of horizon for each surge: three in 132
-MAX_HORIZON = 12_000
 _BURN_IN = 240
 _SHORTEST_SPELL = 3  # months
 # blocks of the random stream, apart from those of episodes (draws.py); innovations use the blocks from 34 on

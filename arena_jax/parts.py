@@ -5,71 +5,74 @@
     DIR/00-greedy-equity/months-000000.parquet   their recorded fields, one row per month played
 
 Parts have a fixed size whatever the batch or shard, so an interrupted run resumes at the first missing part and
-shards merge by being put side by side. Every file is written under a temporary name and renamed.
+shards merge by being put side by side. Over many worlds a part holds whole worlds: episode // (episodes / worlds) is
+the number of an episode's world. Every file is written under a temporary name and renamed.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from arena_jax.errors import ArenaError, check_count
+from arena_jax.files import HALF, write_atomic
 from arena_jax.structs import Record
 
 PART = 16_384  # episodes
 MAX_EPISODES = 2**32 - 2  # indices are 32-bit words, and the last two are not for episodes
 MANIFEST = "manifest.json"
 FORMAT = 1
-_HALF = ".half-"  # prefix of a file that is being written
 Months = dict[str, np.ndarray]
 # manifest fields in which one run may differ: always the machine, between shards their share
 _MACHINE, _SHARD = ("device",), ("device", "shard")
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; raises `ArenaError` if the folder can't be written."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f"{_HALF}{path.name}-", dir=path.parent)
-    except OSError as error:
-        raise ArenaError(f"can't write to {path.parent}: {error.strerror}") from None
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except OSError as error:
-        raise ArenaError(f"can't write {path}: {error.strerror}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+@dataclass(frozen=True)
+class Split:
+    """How a run's episodes are cut into parts: `episodes` in each of `worlds`, numbered through."""
 
+    episodes: int
+    worlds: int = 1
 
-def part_starts(episodes: int, shard: tuple[int, int] = (1, 1)) -> list[int]:
-    """First episodes of the parts that shard i of n plays: every n-th part."""
-    check_count("episodes", episodes, 1, MAX_EPISODES)
-    index, count = shard
-    return list(range(0, episodes, PART))[index - 1 :: count]
+    def __post_init__(self) -> None:
+        check_count("episodes", self.episodes, 1, MAX_EPISODES)
+        if self.total > MAX_EPISODES:
+            raise ArenaError(f"episodes must be at most {MAX_EPISODES} over all worlds, got {self.total}")
+
+    @property
+    def total(self) -> int:
+        """Episodes of the whole run."""
+        return self.episodes * self.worlds
+
+    @property
+    def part(self) -> int:
+        """Episodes of a part: `PART`, or as many whole worlds as fit in it, at least one."""
+        return PART if self.worlds == 1 else self.episodes * max(1, PART // self.episodes)
+
+    def starts(self, shard: tuple[int, int] = (1, 1)) -> list[int]:
+        """First episodes of the parts that shard i of n plays: every n-th part."""
+        index, count = shard
+        return list(range(0, self.total, self.part))[index - 1 :: count]
+
+    def size(self, start: int) -> int:
+        """Episodes of the part that begins with episode `start`."""
+        return min(self.part, self.total - start)
+
+    def path(self, folder: Path, kind: str, start: int) -> Path:
+        """File of the part that begins with `start`; kind "part" (records) or "months" (trajectories)."""
+        return folder / f"{kind}-{start // self.part:06d}.parquet"
 
 
 def policy_folder(number: int, spec: str) -> str:
     """Folder of a run's policy: its place in the run and a readable part of its spec."""
     return f"{number:02d}-{re.sub(r'[^A-Za-z0-9.=+-]+', '_', spec)[:60]}"
-
-
-def part_path(folder: Path, kind: str, start: int) -> Path:
-    """File of the part that begins with episode `start`; kind "part" (records) or "months" (trajectories)."""
-    return folder / f"{kind}-{start // PART:06d}.parquet"
 
 
 def _write_table(path: Path, columns: dict[str, np.ndarray]) -> None:
@@ -81,7 +84,7 @@ def _write_table(path: Path, columns: dict[str, np.ndarray]) -> None:
     write_atomic(path, sink.getvalue().to_pybytes())
 
 
-def write_part(folder: Path, start: int, record: Record, months: Months | None = None) -> None:
+def write_part(folder: Path, split: Split, start: int, record: Record, months: Months | None = None) -> None:
     """Write the records of episodes start .. start + n - 1, leaves [n], and the months [n, T] that were recorded.
 
     The months go first, one row per month played: a part is finished once its records are there.
@@ -91,17 +94,17 @@ def write_part(folder: Path, start: int, record: Record, months: Months | None =
         rows, month = np.nonzero(months["alive"])
         fields = {name: values[rows, month] for name, values in months.items() if name != "alive"}
         columns = {"episode": episode[rows], "month": month.astype(np.int32), **fields}
-        _write_table(part_path(folder, "months", start), columns)
-    _write_table(part_path(folder, "part", start), {"episode": episode, **vars(record)})
+        _write_table(split.path(folder, "months", start), columns)
+    _write_table(split.path(folder, "part", start), {"episode": episode, **vars(record)})
 
 
-def read_part(folder: Path, start: int, episodes: int, *, with_months: bool = False) -> Record | None:
-    """The records of a finished part of `episodes` episodes, None if it (or its months, where wanted) is missing."""
+def read_part(folder: Path, split: Split, start: int, *, with_months: bool = False) -> Record | None:
+    """The records of the finished part that begins with `start`; None if it, or its months where wanted, is missing."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path = part_path(folder, "part", start)
-    if not path.is_file() or (with_months and not part_path(folder, "months", start).is_file()):
+    path, episodes = split.path(folder, "part", start), split.size(start)
+    if not path.is_file() or (with_months and not split.path(folder, "months", start).is_file()):
         return None
     names = [field.name for field in dataclasses.fields(Record)]
     try:
@@ -127,7 +130,14 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     for name, is_sound in _SOUND.items():
         if name not in manifest or not is_sound(manifest[name]):
             raise ArenaError(f"{path}: field {name} is missing or malformed")
+    if manifest["part"] != manifest_split(manifest).part:
+        raise ArenaError(f"{path}: field part is not that of {manifest['episodes']} episodes a world")
     return manifest
+
+
+def manifest_split(manifest: dict[str, Any]) -> Split:
+    """The split of a sound manifest's run."""
+    return Split(manifest["episodes"], manifest["worlds"])
 
 
 def _is_names(value: Any) -> bool:
@@ -156,7 +166,9 @@ def _is_shard(value: Any) -> bool:
 # what the code below relies on, in manifests that may come from anywhere
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "episodes": _is_count,
-    "part": lambda value: value == PART,
+    "worlds": _is_count,
+    "scenarios": lambda value: value is None or isinstance(value, dict),
+    "part": _is_count,
     "shard": _is_shard,
     "policies": lambda value: _is_names(value) and 1 <= len(value) < 100,
     "record": _is_names,
@@ -180,7 +192,7 @@ def differences(one: dict[str, Any], other: dict[str, Any], free: tuple[str, ...
 def open_run(directory: Path, manifest: dict[str, Any]) -> None:
     """Create the run directory, or check that the one there is of the same run; clears what a kill left."""
     if directory.is_dir():
-        for half in directory.rglob(f"{_HALF}*"):
+        for half in directory.rglob(f"{HALF}*"):
             half.unlink(missing_ok=True)
     if (directory / MANIFEST).exists():
         found = next(differences(read_manifest(directory), manifest, _MACHINE), None)
@@ -217,10 +229,11 @@ def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
     missing = [name for name in _expected_files(merged) if name not in sources]
     if missing:
         raise ArenaError(f"the run is not complete: {missing[0]} is missing ({len(missing)} files in all)")
+    split = manifest_split(merged)
     for number, spec in enumerate(merged["policies"]):
-        for start in part_starts(merged["episodes"]):
-            file = sources[part_path(Path(policy_folder(number, spec)), "part", start)]
-            read_part(file.parent, start, min(PART, merged["episodes"] - start))  # damaged files are refused
+        for start in split.starts():
+            file = sources[split.path(Path(policy_folder(number, spec)), "part", start)]
+            read_part(file.parent, split, start)  # damaged files are refused
     open_run(out, merged)
     for name, file in sources.items():
         write_atomic(out / name, file.read_bytes())
@@ -233,10 +246,11 @@ def _kinds(manifest: dict[str, Any]) -> tuple[str, ...]:
 
 def _expected_files(manifest: dict[str, Any]) -> list[Path]:
     """Every file, relative to the run directory, of a run's shard."""
+    split = manifest_split(manifest)
     return [
-        part_path(Path(policy_folder(number, spec)), kind, start)
+        split.path(Path(policy_folder(number, spec)), kind, start)
         for number, spec in enumerate(manifest["policies"])
-        for start in part_starts(manifest["episodes"], parse_shard(manifest["shard"]))
+        for start in split.starts(parse_shard(manifest["shard"]))
         for kind in _kinds(manifest)
     ]
 

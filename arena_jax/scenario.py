@@ -23,6 +23,7 @@ from arena_jax.data import data_path
 from arena_jax.errors import ArenaError
 
 HORIZON = 132  # months, paper section 4.1
+MAX_HORIZON = 12_000  # months
 CRISIS_MONTHS = (30, 55, 110)  # ours: the paper names no months; these agree with its Table 1
 
 

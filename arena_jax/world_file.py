@@ -18,10 +18,10 @@ import numpy as np
 from arena_jax.errors import ArenaError, check_count, shown, unknown
 from arena_jax.files import write_atomic
 from arena_jax.params import FIELDS, make_params
-from arena_jax.scenario import COLUMNS, Scenario, make_scenario, read_columns
+from arena_jax.scenario import COLUMNS, MAX_HORIZON, Scenario, make_scenario, read_columns
 
 KEYS = ("trajectory", "horizon", "crisis_months", "parameters")
-SHORTEST, LONGEST = 12, 12_000  # months of a horizon
+MIN_HORIZON = 12  # months
 LEAST_CRISES = 3  # the paper's Table 1 has columns for three
 
 
@@ -48,7 +48,7 @@ def read_world(path: str | Path) -> World:
         if key not in found:
             raise ArenaError(f"{path}: key {key} is missing; needed: {', '.join(KEYS[:3])}")
     try:
-        check_count("horizon", found["horizon"], SHORTEST, LONGEST)
+        check_count("horizon", found["horizon"], MIN_HORIZON, MAX_HORIZON)
         crises = _crisis_months(found["crisis_months"], found["horizon"])
         parameters = found.get("parameters", {})
         if not isinstance(parameters, dict):

@@ -33,17 +33,21 @@ class Worlds:
         return sample_scenario(jax.random.fold_in(self.key, index), horizon=horizon)
 
 
+def generator() -> dict[str, Any]:
+    """What, beside a key, makes a world what it is."""
+    return {"generator": VERSION, "generator_sha256": model_digest()}
+
+
 def parse_worlds(spec: str) -> Worlds:
     """`generated:N[,seed=S]` or `secret[:PATH][,worlds=N]` (the environment variable without a path, one world)."""
-    generator = {"generator": VERSION, "generator_sha256": model_digest()}
     text = spec if isinstance(spec, str) else ""
     if found := _GENERATED.fullmatch(text):
         seed = _number("seed", found[2] or "0", 0, 2**32 - 1)
-        about = {"kind": "generated", "seed": seed, **generator}
+        about = {"kind": "generated", "seed": seed, **generator()}
         return Worlds(_number("generated worlds", found[1], 1, MAX_WORLDS), jax.random.key(seed), about, False)
     if found := _SECRET.fullmatch(text):
         secret = read_secret(found[1])
-        about = {"kind": "held out", "commitment_sha256": commitment(secret), **generator}
+        about = {"kind": "held out", "commitment_sha256": commitment(secret), **generator()}
         return Worlds(_number("worlds", found[2] or "1", 1, MAX_WORLDS), secret_key(secret), about, True)
     raise ArenaError(f"scenarios must be one of {FORMS}; got {shown(spec)}")
 

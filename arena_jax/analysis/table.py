@@ -13,6 +13,7 @@ from rich.table import Table
 from arena_jax.analysis.fidelity import Finding, Verdict
 from arena_jax.analysis.metrics import METRICS, Estimate, Metric
 from arena_jax.analysis.published import published_results
+from arena_jax.analysis.spread import PERCENTILES, Spread
 
 # the published rows that every evaluation is set beside
 BESIDE = ("Human", "DeepSeek-V4", "Codex CLI + GPT-5.5", "Overall")
@@ -88,6 +89,53 @@ def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequenc
         cells = [_cell(METRICS[name], row.means[name], row.sds.get(name, math.nan)) for name in names]
         table.add_row(f"{agent} (published)", f"{row.runs}", *cells)
     return table
+
+
+def spreads_table(results: Mapping[str, Mapping[str, Spread]], title: str) -> Table:
+    """The columns of Table 1 as rows: how they differ across worlds and within one."""
+    caption = (
+        "95%: interval of the mean over worlds. SD across: of the worlds' means, sampling error taken off; within: "
+    )
+    caption += "of one world's episodes. 5th to 95th: percentiles of the worlds' means."
+    table = Table(
+        title=title, caption=caption, box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1),
+        pad_edge=False, show_edge=False,
+    )  # fmt: skip
+    table.add_column("Agent", overflow="fold", max_width=40)
+    table.add_column("", no_wrap=True)
+    for heading in ("Mean", "95%", "SD across", "SD within", *(f"{share}th" for share in PERCENTILES)):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, spreads in results.items():
+        for name in TABLE_1:
+            metric, found = METRICS[name], spreads[name]
+            number = lambda value, metric=metric: "–" if math.isnan(value) else _number(metric, value)
+            interval = "–" if math.isnan(found.low) else f"{number(found.low)}–{number(found.high)}"
+            numbers = [number(value) for value in (found.sd_across, found.sd_within, *found.percentiles)]
+            agent = escape(label) if name == TABLE_1[0] else ""
+            table.add_row(agent, metric.heading, number(found.mean), interval, *numbers)
+        table.add_section()
+    return table
+
+
+def spreads_json(results: Mapping[str, Mapping[str, Spread]]) -> list[dict[str, Any]]:
+    """The same rows as plain data: money in $, shares in [0, 1], NaN as null."""
+
+    def plain(found: Spread) -> dict[str, Any]:
+        values = {name: getattr(found, name) for name in ("mean", "low", "high", "sd_across", "sd_within")}
+        percentiles = {str(share): value for share, value in zip(PERCENTILES, found.percentiles, strict=True)}
+        return {name: None if math.isnan(value) else value for name, value in values.items()} | {
+            "percentiles": percentiles
+        }
+
+    return [
+        {
+            "policy": label,
+            "worlds": spreads["months"].worlds,
+            "episodes": spreads["months"].episodes,
+            "metrics": {name: plain(found) for name, found in spreads.items()},
+        }
+        for label, spreads in results.items()
+    ]
 
 
 def results_json(results: Mapping[str, Mapping[str, Estimate]]) -> list[dict[str, Any]]:

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
-from arena_jax.analysis.table import published_json, results_json, results_tables
+from arena_jax.analysis.table import published_json, results_json, results_tables, spreads_json, spreads_table
 from arena_jax.arena import ENVIRONMENTS, make
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.evaluate import evaluate
 from arena_jax.params import parse_overrides
-from arena_jax.parts import PART, parse_shard, part_starts
+from arena_jax.parts import Split, parse_shard
 from arena_jax.rollout import DEFAULT_BATCH
 from arena_jax.version import __version__
+from arena_jax.worlds import FORMS, parse_worlds
 
 EXAMPLES = """
 Examples:
@@ -24,6 +26,8 @@ Examples:
   arena-jax evaluate --policy cash-threshold:threshold=8e6,amount=12.6e6 --env-set noise=0 --json
 
   arena-jax evaluate --policy random --episodes 1000000 --out runs/random
+
+  arena-jax evaluate --policy greedy-equity --episodes 1000 --scenarios generated:1000
 """
 
 
@@ -32,10 +36,16 @@ def evaluate_command(
         list[str],
         typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...]; repeatable."),
     ],
-    episodes: Annotated[int, typer.Option(help="Episodes per policy.")] = 10_000,
+    episodes: Annotated[int, typer.Option(help="Episodes per policy, and per world.")] = 10_000,
     seed: Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same worlds.")] = 0,
     env_set: Annotated[list[str] | None, typer.Option(help="Parameter override NAME=VALUE; repeatable.")] = None,
-    scenario: Annotated[Path | None, typer.Option(help="Trajectory CSV in place of the default one.")] = None,
+    scenario: Annotated[
+        Path | None, typer.Option(help="World of your own: a trajectory CSV or a TOML (arena-jax scenario new).")
+    ] = None,
+    scenarios: Annotated[
+        str | None,
+        typer.Option(help=f"Other trajectories for the same company and horizon: {escape(FORMS)}."),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run directory for the records; an interrupted run resumes there.")
     ] = None,
@@ -46,15 +56,21 @@ def evaluate_command(
     batch: Annotated[int, typer.Option(help="Episodes played at once.")] = DEFAULT_BATCH,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Play policies over many episodes and print the paper's Table 1 with 95% intervals."""
+    """Play policies over many episodes and print the paper's Table 1 with 95% intervals.
+
+    Over several worlds (--scenarios) it prints how the columns differ across worlds and within one.
+    """
     env = make(scenario=scenario, **parse_overrides(env_set or []))
     share = parse_shard(shard)
-    total = len(policy) * sum(min(PART, episodes - start) for start in part_starts(episodes, share))
+    worlds = None if scenarios is None else parse_worlds(scenarios)
+    split = Split(episodes, worlds.count if worlds else 1)
+    total = len(policy) * sum(split.size(start) for start in split.starts(share))
     with progress(total, "episodes") as advance:
         results = evaluate(
             env,
             policy,
             episodes=episodes,
+            scenarios=scenarios,
             seed=seed,
             batch=batch,
             out=out,
@@ -68,12 +84,20 @@ def evaluate_command(
             "seed": seed,
             "env_set": env_set or [],
             "scenario": scenario and str(scenario),
+            "scenarios": worlds and {"worlds": worlds.count, **worlds.about},
         }
-        print_json(about | {"results": results_json(results), "published": published_json()})
+        if split.worlds > 1:
+            print_json(about | {"results": spreads_json(results)})
+        else:
+            print_json(about | {"results": results_json(results), "published": published_json()})
+        return
+    changed = "".join(f", {pair}" for pair in env_set or [])
+    where = f"{worlds.count:,} {worlds.about['kind']} worlds, " if worlds else ""
+    title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}, {where}seed {seed}{changed}"
+    console = table_console()
+    if split.worlds > 1:
+        console.print(spreads_table(results, f"{title}, {episodes:,} episodes each"))
     else:
-        changed = "".join(f", {pair}" for pair in env_set or [])
-        title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}, seed {seed}{changed}"
-        console = table_console()
         console.print(*results_tables(results, title, console.width), sep="\n")
 
 

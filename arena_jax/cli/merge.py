@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from arena_jax.parts import merge_runs
+from arena_jax.parts import manifest_split, merge_runs
 
 
 def merge_command(
@@ -25,4 +25,4 @@ def merge_command(
       arena-jax merge runs/a runs/b --out runs/whole
     """
     merged = merge_runs(directories, out)
-    typer.echo(f"{out}: {merged['episodes']:,} episodes of {len(merged['policies'])} policies")
+    typer.echo(f"{out}: {manifest_split(merged).total:,} episodes of {len(merged['policies'])} policies")

@@ -20,7 +20,7 @@ from arena_jax.parts import read_manifest
 from arena_jax.scenario import HORIZON, default_scenario
 from arena_jax.secret import commitment, read_secret
 from arena_jax.world_file import World, read_world, write_world
-from arena_jax.worlds import FORMS, parse_worlds
+from arena_jax.worlds import FORMS, generator, parse_worlds
 
 scenario_app = typer.Typer(
     help="Worlds of your own, generated and held-out ones.", no_args_is_help=True, rich_markup_mode="rich"
@@ -142,12 +142,13 @@ def verify_command(
 
       arena-jax scenario verify runs/held-out --secret held-out.key
     """
-    found = run
+    about = {"commitment_sha256": run, **generator()}
     if Path(run).is_dir():
-        about = read_manifest(Path(run)).get("scenarios")
-        found = about.get("commitment_sha256", "") if isinstance(about, dict) else ""
-        if not found:
+        about = read_manifest(Path(run)).get("scenarios") or {}
+        if "commitment_sha256" not in about:
             raise ArenaError(f"{run} was not played in held-out worlds")
-    if found != commitment(read_secret(secret)):
+    if about["commitment_sha256"] != commitment(read_secret(secret)):
         raise ArenaError(f"the secret is not the one behind {run}")
+    if not generator().items() <= about.items():
+        raise ArenaError(f"the secret is the one behind {run}, but its worlds are of another version of the generator")
     typer.echo(f"the secret is the one behind {run}")
