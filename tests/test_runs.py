@@ -25,7 +25,6 @@ EPISODES = 300
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch):
     monkeypatch.setattr(parts, "PART", 64)
-    monkeypatch.setattr(sys.modules["arena_jax.evaluate"], "PART", 64)
 
 
 def run(env, out=None, **options):
@@ -160,6 +159,9 @@ def test_a_kill_while_the_manifest_is_written_leaves_a_folder_that_can_be_used(e
         {"policies": "never-raise"},
         {"policies": []},
         {"record": None},
+        {"worlds": 0},
+        {"worlds": 2},
+        {"scenarios": "generated"},
     ],
 )
 def test_malformed_manifests_are_refused(env, tmp_path, change):
