@@ -1,0 +1,354 @@
+"""`ArenaSession`: one episode for an agent or a person, over the same jitted functions as batch play.
+
+A call is checked, its new state and answer are computed, its journal line is written and synced, and only then the
+state is taken over and the answer returned. So a crash loses nothing that was answered, and what can't be written
+has not happened.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from arena_jax.arena import Arena
+from arena_jax.errors import ArenaError, check_count, unknown
+from arena_jax.llm import answers
+from arena_jax.llm.dates import date_label
+from arena_jax.llm.episode import (
+    Episode,
+    World,
+    begin,
+    close_books,
+    end_month,
+    plain_record,
+    record_of,
+    use_tool,
+)
+from arena_jax.llm.journal import FORMAT, Journal, Line, difference
+from arena_jax.llm.paging import compact
+from arena_jax.llm.prompt import PROMPT_VERSION, sha256, system_prompt
+from arena_jax.llm.tool_schemas import INFORMATION, MEMORY, MEMORY_CALLS, checked_arguments, formatted, make_tools
+from arena_jax.scenario import digest
+from arena_jax.structs import Action, Observation, Record, pass_month, request_funding
+from arena_jax.structs import close_books as closing
+from arena_jax.tools import assume, call_tool
+from arena_jax.version import __version__
+
+MAX_SEED = 2**32 - 1
+# how an episode can end: the world ends it, its player stops, or what runs it fails (which is no bankruptcy)
+AGENT_STOPPED, INFRA_ERROR = "agent_stopped", "infra_error"
+_PINNED = ("parameters_sha256", "trajectory_sha256", "prompt_sha256", "tools_sha256")  # what a resumed episode keeps
+
+
+class ArenaSession:
+    """One episode of `env`, played call by call.
+
+        >>> import arena_jax
+        >>> from arena_jax.llm import ArenaSession
+        >>> session = ArenaSession(arena_jax.make(), seed=0)
+        >>> session.call("verify_cash_position", {})["cash"]
+        15000000
+        >>> session.call("pass", {})["now"]["date"]
+        'Feb 2xx0'
+
+    seed: whole number in [0, 2^32); the world is that of episode 0 of `rollout(env, policy, jax.random.key(seed), 1)`.
+    journal: file of the episode. If it is there, the episode is replayed and goes on where it stopped; None keeps none.
+    agent, model: who plays, for the journal's header; a journal keeps those it was begun with.
+    disclose_horizon: tell the agent the number of months (the paper's agents are not told).
+    Raises `ArenaError` if the journal is of another world, does not replay, or can't be written.
+
+    Thread-safe: calls are answered one at a time, in the order in which they take the lock.
+    """
+
+    def __init__(
+        self,
+        env: Arena,
+        seed: int,
+        *,
+        journal: str | Path | None = None,
+        agent: str = "",
+        model: str = "",
+        disclose_horizon: bool = False,
+    ) -> None:
+        check_count("seed", seed, 0, MAX_SEED)
+        self._world = World.make(env, seed)
+        self._tools = make_tools(env.params)
+        self._lock = threading.Lock()
+        self._episode = begin(self._world)
+        self._calls = 0
+        self._ended_as: str | None = None
+        self.system_prompt = system_prompt(env.params, env.scenario.horizon if disclose_horizon else None)
+        self._header = self._make_header(agent, model)
+        self._journal = None if journal is None else Journal(Path(journal))
+        if self._journal is not None:
+            try:
+                self._resume(self._journal)
+            except BaseException:
+                self._journal.close()
+                raise
+
+    # what an adapter needs
+
+    def tools(self, format: str = "plain") -> list[dict[str, Any]]:
+        """Name, description and JSON schema of every call, as "openai", "mcp" or "plain" lists them."""
+        return formatted(self._tools, format)
+
+    def call(self, name: Any, arguments: Any = None) -> dict[str, Any]:
+        """The answer of a call, plain data of under 2 kB.
+
+        A call that does not fit is answered {"error": ...} with what is allowed, and costs no month and no money.
+        Raises `ArenaError` only if the journal can't be written; then the call has not happened.
+        """
+        with self._lock:
+            before = self._episode
+            try:
+                self._check_not_ended()
+                checked = checked_arguments(self._tools, name, arguments)
+                after, answer = self._apply(before, name, checked)
+            except ArenaError as error:
+                refused = {"type": "refused", "n": self._calls + 1, "month": before.month, "tool": _plain_name(name)}
+                refused["error"] = str(error)
+                answer = {"error": str(error)} | self._stamp(before)
+                return self._commit(before, [refused], answer)
+            line = {"type": "call", "n": self._calls + 1, "month": before.month, "tool": name}
+            line |= {"arguments": checked, "answer": answer}
+            return self._commit(after, [line, *self._end_lines(after)], answer)
+
+    def facts(self) -> dict[str, Any]:
+        """What the open month began with, free: date, open requests, notices, calls left; at the end the score."""
+        return answers.facts(self._world, self._episode)
+
+    @property
+    def status(self) -> str:
+        """running, survived, bankrupt, agent_stopped or infra_error."""
+        return self._ended_as or self._episode.status
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no further call is possible."""
+        return self.status != "running"
+
+    @property
+    def calls_made(self) -> int:
+        """Calls answered so far, refused ones included."""
+        return self._calls
+
+    @property
+    def observation(self) -> Observation:
+        """What the tools have shown, in the form that policies take. It holds the month."""
+        return self._episode.observation
+
+    @property
+    def world(self) -> Arena:
+        """The environment that is played, trajectory and all: not for agents."""
+        return self._world.env
+
+    def record(self) -> Record:
+        """The record of the episode so far, as NumPy scalars (design section 2.6): not for agents while it runs."""
+        return record_of(self._world, self._episode)
+
+    def stop(self, status: str, reason: str = "") -> None:
+        """Note that the player stopped ("agent_stopped", final) or that what runs it failed ("infra_error")."""
+        if status not in (AGENT_STOPPED, INFRA_ERROR):
+            raise unknown("status", status, (AGENT_STOPPED, INFRA_ERROR))
+        with self._lock:
+            self._check_not_ended()
+            self._append([self._end_line(self._episode, status) | {"reason": reason[:300]}])
+            self._ended_as = status
+
+    def add_usage(self, **tokens: int) -> None:
+        """Note tokens that a client counted since the last note, by the names it gives them, such as input_tokens=…."""
+        for name, count in tokens.items():
+            check_count(name, count, 0, 2**53)
+        with self._lock:
+            self._append([{"type": "usage", "tokens": tokens}])
+
+    def close(self) -> None:
+        """Release the journal; it can be opened again."""
+        if self._journal is not None:
+            self._journal.close()
+
+    def __enter__(self) -> ArenaSession:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    # one call: pure up to `_commit`
+
+    def _apply(self, episode: Episode, name: str, arguments: dict[str, Any]) -> tuple[Episode, dict[str, Any]]:
+        """The episode after a call with checked arguments, and its answer; raises `ArenaError` if it is refused."""
+        answers.check_open(episode)
+        kind = self._tools[name].kind
+        if kind == INFORMATION and episode.calls_left <= 0:
+            raise ArenaError(f"no tool calls are left in {date_label(episode.month)}; act to end the month")
+        if kind == MEMORY and episode.memory_calls >= MEMORY_CALLS:
+            raise ArenaError(f"no note calls are left in {date_label(episode.month)}: {MEMORY_CALLS} a month")
+        after, answer = _CALLS[name](self._world, episode, **arguments)
+        if kind in (INFORMATION, MEMORY):
+            answer = answer | self._stamp(after)
+        return after, answer
+
+    @staticmethod
+    def _stamp(episode: Episode) -> dict[str, Any]:
+        """Where one stands, in every answer that does not end a month."""
+        return {"date": date_label(episode.month), "tool_calls_left": episode.calls_left}
+
+    def _commit(self, episode: Episode, lines: list[Line], answer: dict[str, Any]) -> dict[str, Any]:
+        self._append(lines)
+        self._episode, self._calls = episode, self._calls + 1
+        return answer
+
+    def _append(self, lines: list[Line]) -> None:
+        if self._journal is not None:
+            self._journal.append(lines)
+
+    def _check_not_ended(self) -> None:
+        if self._ended_as is not None:
+            raise ArenaError(f"it is over: {self._ended_as}; no further call is possible")
+
+    # the journal
+
+    def _make_header(self, agent: str, model: str) -> Line:
+        params, scenario = self._world.env.params, self._world.env.scenario
+        return {
+            "type": "header",
+            "format": FORMAT,
+            "arena_jax": __version__,
+            "jax": jax.__version__,
+            "platform": f"{platform.system()} {platform.machine()}",
+            "parameters_sha256": digest(params),
+            "trajectory_sha256": digest(scenario),
+            "prompt_version": PROMPT_VERSION,
+            "prompt_sha256": sha256(self.system_prompt),
+            "tools_sha256": sha256(compact(self.tools("plain"))),
+            "agent": agent,
+            "model": model,
+        }
+
+    def _end_lines(self, episode: Episode) -> list[Line]:
+        return [] if episode.status == "running" else [self._end_line(episode, episode.status)]
+
+    def _end_line(self, episode: Episode, status: str) -> Line:
+        record = plain_record(record_of(self._world, episode))
+        if status == AGENT_STOPPED:
+            record["score"] = 0.0  # only a company that reaches the end is valued
+        return {"type": "end", "status": status, "record": record}
+
+    def _resume(self, journal: Journal) -> None:
+        """Replay what is in the journal, or begin it."""
+        if not journal.lines:
+            journal.append([self._header])
+            return
+        found = journal.lines[0]
+        for name in _PINNED:
+            if found.get(name) != self._header[name]:
+                raise ArenaError(f"journal {journal.path} is of another world: {name} differs")
+        for name in ("agent", "model"):
+            if self._header[name] not in ("", found.get(name)):
+                raise ArenaError(f"journal {journal.path} is of {name} {found.get(name)!r}, not {self._header[name]!r}")
+        for number, line in enumerate(journal.lines[1:], start=2):
+            self._replay(journal.path, number, line)
+        if self._ended_as == INFRA_ERROR:
+            self._ended_as = None  # whatever failed, the episode goes on
+        if self._episode.status != "running" and journal.lines[-1]["type"] != "end":
+            journal.append(self._end_lines(self._episode))
+
+    def _replay(self, path: Path, number: int, line: Line) -> None:
+        kind = line["type"]
+        if kind == "end":
+            self._ended_as = line["status"] if line["status"] in (AGENT_STOPPED, INFRA_ERROR) else None
+        elif kind in ("call", "refused"):
+            self._calls += 1
+        if kind != "call":
+            return
+        where = f"journal {path}, line {number}: {line.get('tool')} in {date_label(self._episode.month)}"
+        try:
+            name = line["tool"]
+            checked = checked_arguments(self._tools, name, line["arguments"])
+            self._episode, answer = self._apply(self._episode, name, checked)
+            found = difference(line["answer"], answer)
+        except (ArenaError, KeyError) as error:
+            raise ArenaError(f"{where} can't be replayed: {error}") from None
+        if found:
+            raise ArenaError(f"{where} is answered differently now: {found}")
+
+
+def _plain_name(name: Any) -> str:
+    """What was called, as a short text that any file takes."""
+    return name[:60].encode("utf-8", "replace").decode() if isinstance(name, str) else type(name).__name__
+
+
+def _verify(world: World, episode: Episode) -> tuple[Episode, dict[str, Any]]:
+    return use_tool(world, episode, call_tool("verify_cash_position")), answers.cash(episode)
+
+
+def _review(world: World, episode: Episode, document: str, month: int | None, page: int) -> tuple[Episode, Any]:
+    answer = answers.records(world, episode, document, month, page)
+    shows_figures = document == "financial_package"
+    call = call_tool("review_financial_records", document=document if shows_figures else "list")
+    return use_tool(world, episode, call), answer
+
+
+def _analyze(world: World, episode: Episode, indicators: list[str], months: int, page: int) -> tuple[Episode, Any]:
+    answer = answers.market(world, episode, indicators, months, page)
+    return use_tool(world, episode, call_tool("analyze_market_conditions", indicators=indicators)), answer
+
+
+def _project(world: World, episode: Episode, **assumptions: Any) -> tuple[Episode, Any]:
+    assumed = assume(**assumptions)
+    call = call_tool("conduct_cashflow_projection", assumptions=assumed)
+    return use_tool(world, episode, call), answers.projection(world, episode, assumed, assumptions["horizon"])
+
+
+def _end(world: World, episode: Episode, action: Action, what: str) -> tuple[Episode, Any]:
+    after = end_month(world, episode, action)
+    return after, answers.month_end(world, episode, after, what)
+
+
+def _close(world: World, episode: Episode) -> tuple[Episode, Any]:
+    through = date_label(episode.month - 1)
+    if episode.archive.closed_through == episode.month - 1 and episode.month > 0 and not world.env.params.exclusive:
+        raise ArenaError(f"the books are closed through {through} already")
+    what = f"books closed through {through}"
+    if world.env.params.exclusive:
+        return _end(world, episode, closing(), what)
+    after = close_books(world, episode)
+    return after, {"result": what, "now": answers.facts(world, after)}
+
+
+def _raise(world: World, episode: Episode, instrument: str, amount: float) -> tuple[Episode, Any]:
+    return _end(world, episode, request_funding(instrument, amount), f"{instrument} request of ${amount:,.0f} entered")
+
+
+def _pass(world: World, episode: Episode) -> tuple[Episode, Any]:
+    return _end(world, episode, pass_month(), "no action")
+
+
+def _save(world: World, episode: Episode, text: str) -> tuple[Episode, Any]:
+    notes = (*episode.notes, (date_label(episode.month), text))
+    return replace(episode, notes=notes, memory_calls=episode.memory_calls + 1), {"saved": True, "notes": len(notes)}
+
+
+def _recall(world: World, episode: Episode, page: int) -> tuple[Episode, Any]:
+    answer = answers.notes(world, episode, page)
+    return replace(episode, memory_calls=episode.memory_calls + 1), answer
+
+
+_CALLS: Mapping[str, Callable[..., tuple[Episode, dict[str, Any]]]] = {
+    "verify_cash_position": _verify,
+    "review_financial_records": _review,
+    "analyze_market_conditions": _analyze,
+    "conduct_cashflow_projection": _project,
+    "book_closing": _close,
+    "fund_raising_request": _raise,
+    "pass": _pass,
+    "save_note": _save,
+    "recall_notes": _recall,
+}
