@@ -11,8 +11,8 @@ from arena_jax.errors import ArenaError
 HALF = ".half-"  # prefix of a file that is being written
 
 
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all; raises `ArenaError` if the folder can't be written."""
+def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
+    """Write a file whole or not at all, with its permissions; raises `ArenaError` if the folder can't be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f"{HALF}{path.name}-", dir=path.parent)
@@ -24,7 +24,7 @@ def write_atomic(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(0o644)
+        temporary.chmod(mode)
         temporary.replace(path)
     except OSError as error:
         raise ArenaError(f"can't write {path}: {error.strerror}") from None

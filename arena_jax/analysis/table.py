@@ -61,10 +61,9 @@ def results_tables(results: Mapping[str, Mapping[str, Estimate]], title: str, wi
     halves = [TABLE_1] if width >= WIDE else [TABLE_1[:3] + TABLE_1[-1:], TABLE_1[3:-1]]
     tables = [_results_table(results, names) for names in halves]
     tables[0].title = title
-    tables[
-        -1
-    ].caption = (
-        "mean ± SD over episodes; below it the 95% interval of the share or mean. Published rows: paper, Table 1."
+    tables[-1].caption = (
+        "mean ± SD over episodes; below it the 95% interval of the share or mean. Published rows: paper, Table 1. "
+        "Scripted and trained policies see the month; agents, as in the paper, are not told the horizon."
     )
     return tables
 

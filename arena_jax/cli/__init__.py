@@ -8,11 +8,13 @@ from typing import Annotated, Any
 
 import typer
 
+from arena_jax.cli import agent
 from arena_jax.cli.evaluate import evaluate_command
 from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
 from arena_jax.cli.merge import merge_command
 from arena_jax.cli.scenario import scenario_app
+from arena_jax.cli.play import play_command
 from arena_jax.errors import ArenaError
 from arena_jax.version import __version__
 
@@ -30,6 +32,8 @@ app.command("fidelity")(fidelity_command)
 app.command("merge")(merge_command)
 app.command("list")(list_command)
 app.add_typer(scenario_app, name="scenario")
+app.command("play")(play_command)
+app.add_typer(agent.app, name="agent")
 
 
 def _print_version(wanted: bool) -> None:

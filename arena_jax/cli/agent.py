@@ -1,0 +1,195 @@
+"""`arena-jax agent`: runs of agents, people and scripted policies, one episode at a time with a journal each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import jax
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape
+from rich.table import Table
+
+from arena_jax.analysis.metrics import Tallies
+from arena_jax.analysis.table import money, published_json, results_json, results_tables
+from arena_jax.arena import ENVIRONMENTS
+from arena_jax.cli.output import print_json, progress, table_console
+from arena_jax.errors import ArenaError
+from arena_jax.llm.dates import date_label
+from arena_jax.llm.episode import plain_record
+from arena_jax.llm.journal import read_journal
+from arena_jax.llm.paging import compact
+from arena_jax.llm.runs import (
+    SCORED,
+    Played,
+    cost,
+    journal_path,
+    new_run,
+    open_episode,
+    parse_seeds,
+    played_episodes,
+    read_prices,
+    read_run,
+    run_seed,
+    stacked,
+)
+from arena_jax.llm.scripted import play_policy
+from arena_jax.policies import make_policy
+from arena_jax.version import __version__
+
+app = typer.Typer(no_args_is_help=True, help="Runs of agents and people: new, list, show, score, scripted.")
+
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.callback()
+def _on_cpu() -> None:
+    """Runs of agents and people: new, list, show, score, scripted."""
+    jax.config.update("jax_platforms", "cpu")  # one episode at a time needs no accelerator
+
+
+@app.command("new")
+def new_command(
+    directory: Directory,
+    seeds: Annotated[str, typer.Option(help="0-4, or 3,7, or random:5 for seeds that nobody knows.")] = "random:5",
+    env_set: Annotated[list[str] | None, typer.Option(help="Parameter override NAME=VALUE; repeatable.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="Trajectory CSV in place of the default one.")] = None,
+    disclose_horizon: Annotated[bool, typer.Option(help="Tell the agent how many months there are.")] = False,
+) -> None:
+    """Make a run directory: one episode per seed, for one agent to play.
+
+    Examples:
+
+      arena-jax agent new runs/mine --seeds 0-4
+
+      arena-jax agent new runs/no-delay --seeds random:5 --env-set delay_max=1
+    """
+    chosen = parse_seeds(seeds)
+    new_run(directory, chosen, env_set or [], scenario, disclose_horizon)
+    typer.echo(f"{directory}: {len(chosen)} episodes to play")
+
+
+@app.command("list")
+def list_command(
+    directory: Directory,
+    prices: Annotated[Path | None, typer.Option(help="JSON of $ per million tokens by model and kind.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The episodes of a run: status, player, months, calls, tokens, cost."""
+    priced = {} if prices is None else read_prices(prices)
+    episodes = played_episodes(directory)
+    if as_json:
+        print_json([_episode_json(played) | {"cost": cost(played, priced)} for played in episodes])
+        return
+    headings = ("episode", "status", "player", "months", "calls", "refused", "tokens", "cost", "score")
+    table = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    for played in episodes:
+        spent = cost(played, priced)
+        table.add_row(
+            str(played.episode),
+            played.status,
+            escape(played.player) if played.calls or played.agent else "",
+            str(played.months),
+            str(played.calls),
+            str(played.refused),
+            "" if played.tokens is None else f"{sum(played.tokens.values()):,}",
+            "" if spent is None else f"${spent:,.2f}",
+            "" if played.record is None or played.status not in SCORED else money(float(played.record.score)),
+        )
+    table_console().print(table)
+
+
+def _episode_json(played: Played) -> dict[str, Any]:
+    plain = dict(vars(played))
+    plain["record"] = None if played.record is None else plain_record(played.record)
+    return plain
+
+
+@app.command("score")
+def score_command(
+    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
+    as_json: AsJson = False,
+) -> None:
+    """The paper's Table 1 for the players of runs, beside the published rows; infra_error counts for nobody."""
+    episodes = [(directory, played) for directory in directories for played in played_episodes(directory)]
+    settings = {tuple(sorted(read_run(directory)["env_set"])) for directory in directories}
+    if len(settings) > 1:
+        raise ArenaError("the runs have different parameters (--env-set); score them apart")
+    players: dict[str, list[Played]] = {}
+    for _, played in episodes:
+        if played.status in SCORED:
+            players.setdefault(played.player, []).append(played)
+    if not players:
+        raise ArenaError("no episode has ended yet: arena-jax agent list shows where they stand")
+    results = {}
+    for player, mine in players.items():
+        tallies = Tallies()
+        tallies.add(stacked(played.record for played in mine if played.record is not None))
+        results[player] = tallies.estimates()
+    if as_json:
+        rows = [{"run": str(directory)} | _episode_json(played) for directory, played in episodes]
+        about = {"arena_jax": __version__, "env_set": list(settings.pop())}
+        print_json(about | {"results": results_json(results), "episodes": rows, "published": published_json()})
+        return
+    changed = "".join(f", {pair}" for pair in settings.pop())
+    console = table_console()
+    console.print(
+        *results_tables(results, f"{ENVIRONMENTS[0]}, arena_jax {__version__}{changed}", console.width), sep="\n"
+    )
+    left = [played.status for _, played in episodes if played.status not in SCORED]
+    if left:
+        counts = ", ".join(f"{left.count(status)} {status}" for status in sorted(set(left)))
+        console.print(f"left out: {counts}")
+
+
+@app.command("show")
+def show_command(
+    directory: Directory,
+    episode: Annotated[int, typer.Argument(help="Number of the episode, from 0.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """The journal of an episode, call by call."""
+    path = journal_path(directory, episode)
+    if not 0 <= episode < read_run(directory)["episodes"] or not path.exists():
+        raise ArenaError(f"episode {episode} of {directory} has not begun")
+    lines = read_journal(path)
+    if as_json:
+        print_json(lines)
+        return
+    console = table_console()
+    for line in lines:
+        if line["type"] == "call":
+            text = f"{date_label(line['month'])}  {line['tool']} {compact(line['arguments'])}"
+            text += f"\n    {compact(line['answer'])}"
+        elif line["type"] == "refused":
+            text = f"{date_label(line['month'])}  {line['tool']} refused: {line['error']}"
+        else:
+            text = compact(line)
+        printable = "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
+        console.print(printable, markup=False, highlight=False)
+
+
+@app.command("scripted")
+def scripted_command(
+    directory: Directory,
+    policy: Annotated[str, typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...].")],
+) -> None:
+    """Play a run's episodes with a policy, through the session that agents use.
+
+    Examples:
+
+      arena-jax agent new runs/prudent --seeds 0-19
+
+      arena-jax agent scripted runs/prudent --policy prudent-cfo
+
+      arena-jax agent score runs/prudent
+    """
+    made, count = make_policy(policy), read_run(directory)["episodes"]
+    with progress(count, "episodes") as advance:
+        for episode in range(count):
+            with open_episode(directory, episode, agent="scripted", model=policy) as session:
+                play_policy(session, made, run_seed(directory, episode))
+            advance(1)
+    typer.echo(f"{directory}: {count} episodes played; arena-jax agent score {directory} sums them up")

@@ -1,0 +1,234 @@
+"""Run directories of agents and people: the worlds to be played, a journal each, and their records.
+
+DIR/run.json                      what is played: parameters, trajectory, number of episodes
+DIR/seeds.json                    their seeds, readable by the owner alone (0600)
+DIR/trajectory.csv                the run's own trajectory, if it has one (0600: it holds the future)
+DIR/episode-000/journal.jsonl     the journal of the first episode
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from arena_jax.arena import Arena, make
+from arena_jax.errors import ArenaError, check_count
+from arena_jax.llm.journal import Line, read_journal
+from arena_jax.llm.session import AGENT_STOPPED, MAX_SEED, ArenaSession
+from arena_jax.params import parse_overrides
+from arena_jax.files import write_atomic
+from arena_jax.scenario import digest
+from arena_jax.structs import Record
+from arena_jax.version import __version__
+
+RUN, SEEDS, TRAJECTORY = "run.json", "seeds.json", "trajectory.csv"
+FORMAT = 1
+MAX_EPISODES = 1_000
+SECRET_MODE = 0o600
+NOT_BEGUN, IN_PROGRESS = "not begun", "in progress"
+SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a failure of what runs it is none
+
+
+def parse_seeds(text: str) -> list[int]:
+    """`"0-4"`, `"3,7,10-12"`, or `"random:5"` for five that nobody knows, as a list without repeats."""
+    chosen = re.fullmatch(r"random:([1-9][0-9]{0,3})", text)
+    if chosen:
+        check_count("episodes", int(chosen[1]), 1, MAX_EPISODES)
+        found: dict[int, None] = {}
+        while len(found) < int(chosen[1]):
+            found[secrets.randbelow(MAX_SEED + 1)] = None
+        return list(found)
+    seeds: list[int] = []
+    for part in text.split(","):
+        bounds = re.fullmatch(r"([0-9]{1,10})(?:-([0-9]{1,10}))?", part)
+        if not bounds:
+            raise ArenaError(f"seeds must be such as 0-4, 3,7 or random:5, got {text[:60]!r}")
+        low, high = int(bounds[1]), int(bounds[2] or bounds[1])
+        if not low <= high <= MAX_SEED or high - low >= MAX_EPISODES:
+            raise ArenaError(f"seeds must rise, stay below 2^32 and be {MAX_EPISODES} at most, got {part!r}")
+        seeds += range(low, high + 1)
+    if len(set(seeds)) < len(seeds):
+        raise ArenaError(f"each seed must be named once, got {text[:60]!r}")
+    check_count("episodes", len(seeds), 1, MAX_EPISODES)
+    return seeds
+
+
+def new_run(
+    directory: Path,
+    seeds: Sequence[int],
+    env_set: Sequence[str] = (),
+    scenario: Path | None = None,
+    disclose_horizon: bool = False,
+) -> None:
+    """Create a run directory; raises `ArenaError` before anything is written if what it is to hold is not sound."""
+    env = make(scenario=scenario, **parse_overrides(list(env_set)))
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise ArenaError(f"{directory} is not an empty folder; choose another one")
+    run = {
+        "format": FORMAT,
+        "arena_jax": __version__,
+        "episodes": len(seeds),
+        "env_set": list(env_set),
+        "trajectory": None if scenario is None else TRAJECTORY,
+        "disclose_horizon": disclose_horizon,
+        "parameters_sha256": digest(env.params),
+        "trajectory_sha256": digest(env.scenario),
+    }
+    write_atomic(directory / SEEDS, (json.dumps(list(seeds)) + "\n").encode(), SECRET_MODE)
+    if scenario is not None:
+        write_atomic(directory / TRAJECTORY, Path(scenario).read_bytes(), SECRET_MODE)
+    write_atomic(directory / RUN, (json.dumps(run, indent=2) + "\n").encode())
+
+
+def read_run(directory: Path) -> dict[str, Any]:
+    """What a run directory holds; raises `ArenaError` if it is none."""
+    path = directory / RUN
+    try:
+        run = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise ArenaError(
+            f"{directory} is not a run directory: it has no {RUN}; arena-jax agent new makes one"
+        ) from None
+    except (OSError, ValueError):
+        raise ArenaError(f"{path} is not readable JSON") from None
+    sound = isinstance(run, dict) and run.get("format") == FORMAT and isinstance(run.get("episodes"), int)
+    if not sound or not isinstance(run.get("env_set"), list) or not 1 <= run["episodes"] <= MAX_EPISODES:
+        raise ArenaError(f"{path} does not describe a run of format {FORMAT}")
+    return run
+
+
+def run_environment(directory: Path) -> Arena:
+    """The environment that a run is played in."""
+    run = read_run(directory)
+    scenario = directory / TRAJECTORY if run["trajectory"] else None
+    env = make(scenario=scenario, **parse_overrides(run["env_set"]))
+    for name, tree in (("parameters", env.params), ("trajectory", env.scenario)):
+        if digest(tree) != run[f"{name}_sha256"]:
+            raise ArenaError(f"{directory} was made with other {name} than this version of arena_jax has")
+    return env
+
+
+def run_seed(directory: Path, episode: int) -> int:
+    """The seed of an episode: for what plays the world, never for an agent."""
+    check_count("episode", episode, 0, read_run(directory)["episodes"] - 1)
+    try:
+        seeds = json.loads((directory / SEEDS).read_bytes())
+        seed = seeds[episode]
+    except (OSError, ValueError, IndexError, TypeError, KeyError):
+        raise ArenaError(f"{directory / SEEDS} is missing or damaged") from None
+    check_count("seed", seed, 0, MAX_SEED)
+    return int(seed)
+
+
+def journal_path(directory: Path, episode: int) -> Path:
+    """The journal of an episode (from 0)."""
+    return directory / f"episode-{episode:03d}" / "journal.jsonl"
+
+
+def open_episode(directory: Path, episode: int, *, agent: str = "", model: str = "") -> ArenaSession:
+    """Begin an episode of a run, or go on with it where its journal ends."""
+    return ArenaSession(
+        run_environment(directory),
+        run_seed(directory, episode),
+        journal=journal_path(directory, episode),
+        agent=agent,
+        model=model,
+        disclose_horizon=bool(read_run(directory).get("disclose_horizon")),
+    )
+
+
+@dataclass(frozen=True)
+class Played:
+    """What the journal of an episode says; `record` is there once it has ended."""
+
+    episode: int
+    status: str
+    agent: str = ""
+    model: str = ""
+    months: int = 0
+    calls: int = 0
+    refused: int = 0
+    tokens: dict[str, int] | None = None
+    record: Record | None = None
+    reason: str = ""
+
+    @property
+    def player(self) -> str:
+        """Who played, as a table names it."""
+        return " + ".join(part for part in (self.agent, self.model) if part) or "unnamed"
+
+
+def played_episodes(directory: Path) -> list[Played]:
+    """Every episode of a run in order, from the journals alone."""
+    return [_played(directory, episode) for episode in range(read_run(directory)["episodes"])]
+
+
+def _played(directory: Path, episode: int) -> Played:
+    path = journal_path(directory, episode)
+    lines = read_journal(path) if path.exists() else []
+    if not lines:
+        return Played(episode, NOT_BEGUN)
+    calls = [line for line in lines if line["type"] == "call"]
+    last = next((line for line in reversed(lines) if line["type"] in ("call", "end")), {"type": "header"})
+    tokens: dict[str, int] = {}
+    for line in lines:
+        for name, count in line.get("tokens", {}).items() if line["type"] == "usage" else ():
+            tokens[name] = tokens.get(name, 0) + int(count)
+    return Played(
+        episode,
+        last["status"] if last["type"] == "end" else IN_PROGRESS,
+        str(lines[0].get("agent", "")),
+        str(lines[0].get("model", "")),
+        sum("month_ended" in line["answer"] for line in calls),
+        len(calls),
+        sum(line["type"] == "refused" for line in lines),
+        tokens or None,
+        _record(path, last) if last["type"] == "end" else None,
+        str(last.get("reason", "")),
+    )
+
+
+def _record(path: Path, line: Line) -> Record:
+    try:
+        return Record(**{name: np.asarray(value)[()] for name, value in line["record"].items()})
+    except (TypeError, KeyError, AttributeError):
+        raise ArenaError(f"{path}: the record of the end is damaged") from None
+
+
+def stacked(records: Iterable[Record]) -> Record:
+    """Records of n episodes as one with leaves [n], as batch play returns it."""
+    rows = list(records)
+    return Record(**{name: np.array([getattr(row, name) for row in rows]) for name in vars(rows[0])})
+
+
+def read_prices(path: Path) -> dict[str, dict[str, float]]:
+    """A price file: model -> kind of token -> $ per million, as JSON."""
+    try:
+        prices = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ArenaError(f"can't read prices {path}: {getattr(error, 'strerror', None) or 'not JSON'}") from None
+    sound = isinstance(prices, dict) and all(
+        isinstance(kinds, dict)
+        and all(
+            isinstance(price, int | float) and not isinstance(price, bool) and price >= 0 for price in kinds.values()
+        )
+        for kinds in prices.values()
+    )
+    if not sound:
+        raise ArenaError(f'{path} must hold $ per million tokens such as {{"model": {{"input_tokens": 1.25}}}}')
+    return prices
+
+
+def cost(played: Played, prices: dict[str, dict[str, float]]) -> float | None:
+    """What an episode's tokens cost in $; None where a price or the counts are missing."""
+    price = prices.get(played.model)
+    if price is None or played.tokens is None or not played.tokens.keys() <= price.keys():
+        return None
+    return sum(count * price[kind] for kind, count in played.tokens.items()) / 1e6

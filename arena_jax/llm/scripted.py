@@ -1,0 +1,96 @@
+"""Any policy through a session: what an agent's adapter does, with a policy in the agent's place.
+
+The policy's keys are those that batch play gives it in episode 0 of the session's seed, so the same seed gives the
+same decisions and the same world; its observation is what the session's tools have shown.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from arena_jax.llm.session import ArenaSession
+from arena_jax.rollout import _POLICY_STREAM
+from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
+
+_INSTRUMENT_NAMES = {EQUITY: "equity", DEBT: "debt"}
+
+
+def play_policy(
+    session: ArenaSession, policy: Any, seed: int, on_month: Callable[[int], None] = lambda months: None
+) -> None:
+    """Play a session to its end, from its start or from where it was interrupted.
+
+    seed: the session's own, for the policy's luck. A request that the session refuses (an amount that is not allowed)
+    becomes a pass. on_month: called with 1 as each month ends.
+    """
+    if session.calls_made == 0:
+        _Player(session, policy, seed, on_month).play()
+        return
+    # a policy remembers: it decides again from the start, in memory, and what the journal lacks is called
+    twin = ArenaSession(session.world, seed)
+    player = _Player(twin, policy, seed, lambda months: None)
+    player.play()
+    for name, arguments in player.called[session.calls_made :]:
+        ends_month = "month_ended" in session.call(name, arguments)
+        on_month(int(ends_month))
+
+
+class _Player:
+    """A policy in front of a session, and what it has called."""
+
+    def __init__(self, session: ArenaSession, policy: Any, seed: int, on_month: Callable[[int], None]) -> None:
+        self.called: list[tuple[str, dict[str, Any]]] = []
+        self._session, self._policy, self._on_month = session, policy, on_month
+        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _POLICY_STREAM), 0)
+        self._lost_request = False  # to last month's closing
+
+    def play(self) -> None:
+        """Months until the end."""
+        choose, act = jax.jit(self._policy.choose_tools), jax.jit(self._policy.act)
+        memory = self._policy.init(jax.random.fold_in(self._key, 2 * self._session.world.scenario.horizon))
+        while not self._session.is_over:
+            month = self._month()
+            memory, calls, assumptions = choose(memory, self._seen(), jax.random.fold_in(self._key, 2 * month))
+            self._use_tools(calls.tolist(), assumptions)
+            memory, action = act(memory, self._seen(), jax.random.fold_in(self._key, 2 * month + 1))
+            self._lost_request = self._act(action)
+            self._on_month(1)
+
+    def _month(self) -> int:
+        return int(self._session.observation.month)
+
+    def _seen(self) -> Observation:
+        """The observation; a session can't tell of a request that a closing kept from being made."""
+        seen = self._session.observation
+        return dataclasses.replace(seen, turned_away=jnp.int32(MONTH_TAKEN)) if self._lost_request else seen
+
+    def _call(self, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
+        self.called.append((name, arguments or {}))
+        return self._session.call(name, arguments or {})
+
+    def _use_tools(self, counts: list[int], assumptions: Assumptions) -> None:
+        for tool, count in zip(TOOLS, counts, strict=True):
+            arguments = {}
+            if tool == "conduct_cashflow_projection":
+                arguments = {name: value.item() for name, value in vars(assumptions).items()}
+            for _ in range(min(count, int(self._session.observation.calls_left))):
+                self._call(tool, arguments)
+
+    def _act(self, action: Action) -> bool:
+        """End the month; whether a closing took it from a request."""
+        month, instrument = self._month(), int(action.instrument)
+        if action.close_books:
+            self._call("book_closing")
+            if self._session.is_over or self._month() > month:
+                return instrument != NO_REQUEST
+        if instrument in _INSTRUMENT_NAMES:
+            request = {"instrument": _INSTRUMENT_NAMES[instrument], "amount": action.amount.item()}
+            if "error" not in self._call("fund_raising_request", request):
+                return False
+        self._call("pass")
+        return False
