@@ -92,6 +92,7 @@ def read_document(params: Params, archive: Archive, name: str, month: int | None
         return {"document": name, "text": "\n".join(paragraphs), **pages}
     if name in STATEMENTS:
         month = archive.closed_through if month is None else month
+        archive.closed_month(month)  # refuses a month that is not closed
         table = _STATEMENTS[name](params, archive, month)
         lines, pages = page_of(table.pop("lines"), page)
         return {"document": name, "month": month, **table, "lines": lines, **pages}
