@@ -231,7 +231,7 @@ def _periods(params: Params, archive: Archive, month: int, part: str) -> tuple[l
     heads, columns = [date_label(month)], [shown(month)]
     if month > OPENING:
         year = [shown(m) for m in range(year_end_before(month) + 1, month + 1)]
-        heads += [date_label(month - 1), f"{date_label(month - len(year) + 1)} to date"]
+        heads += [date_label(month - 1), "Year to date"]
         columns += [shown(month - 1), _total(year)]
     return heads, columns
 
@@ -289,15 +289,15 @@ _CASH_FLOW = (
     ("Operating expenses paid", "costs_paid", -1),
     ("Interest paid", "interest_paid", -1),
     ("Income tax paid", "tax_paid", -1),
-    ("Net cash from operating activities", "operating", 1),
+    ("Net cash from operations", "operating", 1),
     ("Loans originated", "originations", -1),
     ("Loans repaid", "repayments", 1),
     ("Recoveries of loans charged off", "recoveries", 1),
-    ("Net cash from investing activities", "investing", 1),
+    ("Net cash from investing", "investing", 1),
     ("Equity issued", "equity_issued", 1),
     ("Debt issued", "debt_issued", 1),
     ("Debt repaid", "amortisation", -1),
-    ("Net cash from financing activities", "financing", 1),
+    ("Net cash from financing", "financing", 1),
     ("Net change in cash", "change_in_cash", 1),
     ("Cash at the beginning", "opening_cash", 1),
     ("Cash at the end", "closing_cash", 1),
@@ -321,7 +321,7 @@ def _cash_flow_statement(params: Params, archive: Archive, month: int) -> dict[s
         ["Provision for credit losses", *[income.provision for income in incomes]],
         ["Change in interest receivable", *receivable],
         ["Change in payables", *payables],
-        ["Net cash from operating activities", *[flow.operating_indirect for flow in columns]],
+        ["Net cash from operations", *[flow.operating_indirect for flow in columns]],
     ]
     return {"unit": "$", "columns": ["", *heads], "lines": lines}
 
@@ -336,15 +336,15 @@ def _equity_statement(params: Params, archive: Archive, month: int) -> dict[str,
         opening_paid, opening_kept = paid - shown.equity_issued, kept - shown.net_income
         opening = [shown.opening_shares, opening_paid, opening_kept, shown.opening_equity]
         if not lines:
-            lines.append([f"Balance, beginning of {date_label(m)}", *opening])
+            lines.append([f"Opening, {date_label(m)}", *opening])
         lines += [
-            [f"Shares issued, {date_label(m)}", shown.shares_issued, shown.equity_issued, 0, shown.equity_issued],
+            [f"Issued, {date_label(m)}", shown.shares_issued, shown.equity_issued, 0, shown.equity_issued],
             [f"Net income, {date_label(m)}", 0, 0, shown.net_income, shown.net_income],
-            [f"Balance, end of {date_label(m)}", shown.closing_shares, paid, kept, shown.closing_equity],
+            [f"Closing, {date_label(m)}", shown.closing_shares, paid, kept, shown.closing_equity],
         ]
     return {
-        "unit": "shares; $",
-        "columns": ["", "shares", "paid-in capital", "retained earnings", "total equity"],
+        "unit": "shares; $ of paid-in capital, retained earnings and total equity",
+        "columns": ["", "shares", "paid-in", "retained", "total"],
         "lines": lines,
     }
 

@@ -36,7 +36,7 @@ CHOICES = {
     "q": ("quit", None),
 }
 PASS = "7"
-_TOTALS = ("Total", "Net ", "Income before tax", "Loans, net", "Cash at the end", "Balance, end")
+_TOTALS = ("Total", "Net ", "Income before tax", "Loans, net", "Cash at the end", "Closing")
 _SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9}
 _SPARK = 13  # values in a small chart
 
@@ -210,9 +210,9 @@ class Player:
             bold = "bold" if str(label).startswith(_TOTALS) else ""
             table.add_row(Text(str(label), bold), *[Text(_shown(cell), bold) for cell in cells])
         self._console.print(table)
-        self._say(f"in {answer['unit']}" if "unit" in answer else "", "dim")
-        if "note" in answer:
-            self._say(answer["note"], "dim")
+        for key, words in (("unit", "in "), ("note", "")):
+            if key in answer:
+                self._say(f"{words}{answer[key]}", "dim")
 
     def _show_end(self) -> None:
         score = float(self._session.facts()["score"])

@@ -1,0 +1,219 @@
+"""Run directories and `arena-jax agent`: made, played, resumed, listed, scored beside the published rows."""
+
+import json
+import stat
+
+import jax
+import numpy as np
+import pytest
+from test_cli import arena
+
+import arena_jax
+from arena_jax.analysis.metrics import Tallies
+from arena_jax.analysis.table import results_json
+from arena_jax.data import data_path
+from arena_jax.llm.runs import new_run, open_episode, parse_seeds, played_episodes, read_prices, stacked
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A run of four episodes: bankrupt, stopped, failed, not begun; with token counts."""
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    new_run(folder, [3, 4, 5, 6])
+    with open_episode(folder, 0, agent="someone", model="model-1") as session:
+        session.call("nonsense")
+        while not session.is_over:
+            session.call("pass")
+        session.add_usage(input_tokens=1_000_000, output_tokens=10_000)
+        session.add_usage(input_tokens=500_000)
+    for episode, status in ((1, "agent_stopped"), (2, "infra_error")):
+        with open_episode(folder, episode, agent="someone", model="model-1") as session:
+            session.call("verify_cash_position")
+            session.call("pass")
+            session.stop(status, "because")
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("0-4", [0, 1, 2, 3, 4]), ("7", [7]), ("3,7,10-12", [3, 7, 10, 11, 12]), ("4294967295", [2**32 - 1])],
+)
+def test_seeds(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+def test_random_seeds_are_nobodys():
+    seeds = parse_seeds("random:20")
+    assert len(set(seeds)) == 20
+    assert seeds != parse_seeds("random:20")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "4-2", "1,1", "-1", "1-", "4294967296", "random:0", "random:9999", "0-5000", "1.5"]
+)
+def test_bad_seeds(text):
+    with pytest.raises(arena_jax.ArenaError, match=r"seed|episodes must be"):
+        parse_seeds(text)
+
+
+def test_the_seed_is_in_one_file_that_the_owner_alone_reads(tmp_path):
+    new_run(tmp_path / "run", [271_828_182], ["noise=0.5"], data_path("macro_trajectory.csv"))
+    with open_episode(tmp_path / "run", 0, agent="x") as session:
+        session.call("pass")
+    for path in (tmp_path / "run").rglob("*"):
+        if path.name in ("seeds.json", "trajectory.csv"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        if path.is_file() and path.name != "seeds.json":
+            assert "271828182" not in path.read_text()
+            assert "271828182" not in str(path)
+
+
+def test_a_run_has_the_world_that_it_was_made_with(tmp_path, env):
+    rows = data_path("macro_trajectory.csv").read_text().splitlines()
+    cells = rows[1].split(",")
+    cells[2] = "4.5"
+    (tmp_path / "mine.csv").write_text("\n".join([rows[0], ",".join(cells), *rows[2:]]))
+    new_run(tmp_path / "run", [1], ["delay_max=1", "tool_budget=3"], tmp_path / "mine.csv", disclose_horizon=True)
+    (tmp_path / "mine.csv").unlink()
+    with open_episode(tmp_path / "run", 0) as session:
+        assert "132 months" in session.system_prompt
+        assert "up to 3 tool calls" in session.system_prompt
+        market = session.call("analyze_market_conditions", {"indicators": ["treasury_2y"]})
+        assert market["history"] == {"treasury_2y, % a year": [4.5]}
+    (tmp_path / "run" / "trajectory.csv").write_text(data_path("macro_trajectory.csv").read_text())
+    with pytest.raises(arena_jax.ArenaError, match="other trajectory"):
+        open_episode(tmp_path / "run", 0)
+
+
+def test_statuses_and_records(played):
+    episodes = played_episodes(played)
+    assert [row.status for row in episodes] == ["bankrupt", "agent_stopped", "infra_error", "not begun"]
+    assert episodes[0].player == "someone + model-1"
+    assert (episodes[0].refused, episodes[0].calls) == (1, episodes[0].months)
+    assert episodes[0].tokens == {"input_tokens": 1_500_000, "output_tokens": 10_000}
+    assert (episodes[1].months, episodes[1].record.verify_cash_position, episodes[1].reason) == (1, 1, "because")
+
+
+def test_list_prices_what_it_can(monkeypatch, capsys, played, tmp_path):
+    prices = tmp_path / "prices.json"
+    prices.write_text('{"model-1": {"input_tokens": 2, "output_tokens": 10}}')
+    code, out, err = arena(monkeypatch, capsys, "agent", "list", str(played), "--prices", str(prices), "--json")
+    assert (code, err) == (0, "")
+    assert [row["cost"] for row in json.loads(out)] == [pytest.approx(3.1), None, None, None]
+    _, out, _ = arena(monkeypatch, capsys, "agent", "list", str(played), "--prices", str(prices))
+    assert "$3.10" in out
+    assert "infra_error" in out
+    _, out, _ = arena(monkeypatch, capsys, "agent", "list", str(played), "--json")
+    assert json.loads(out)[0]["cost"] is None
+    for text in ("[]x", "[1]", '{"m": 2}', '{"m": {"input_tokens": -1}}'):
+        prices.write_text(text)
+        with pytest.raises(arena_jax.ArenaError, match=r"prices\.json"):
+            read_prices(prices)
+
+
+def test_score_leaves_failures_out(monkeypatch, capsys, played):
+    code, out, _ = arena(monkeypatch, capsys, "agent", "score", str(played))
+    assert code == 0
+    for text in (
+        "someone + model-1",
+        "Human (published)",
+        "left out: 1 infra_error, 1 not begun",
+        "not told the horizon",
+    ):
+        assert text in " ".join(out.split())
+    found = json.loads(arena(monkeypatch, capsys, "agent", "score", str(played), "--json")[1])
+    (row,) = found["results"]
+    assert (row["episodes"], row["metrics"]["full_survival"]["mean"]) == (2, 0.0)
+    assert [episode["status"] for episode in found["episodes"]] == [
+        "bankrupt",
+        "agent_stopped",
+        "infra_error",
+        "not begun",
+    ]
+
+
+def test_show(monkeypatch, capsys, played):
+    code, out, _ = arena(monkeypatch, capsys, "agent", "show", str(played), "1")
+    assert code == 0
+    assert "Jan 2xx0  verify_cash_position {}" in out
+    assert "agent_stopped" in out
+    lines = json.loads(arena(monkeypatch, capsys, "agent", "show", str(played), "0", "--json")[1])
+    assert lines[0]["type"] == "header"
+    assert arena(monkeypatch, capsys, "agent", "show", str(played), "3")[0] == 2
+    assert arena(monkeypatch, capsys, "agent", "show", str(played), "-1")[0] == 2
+
+
+def test_scripted_is_scored_as_evaluate_scores_it(monkeypatch, capsys, tmp_path, env):
+    run = str(tmp_path / "run")
+    assert arena(monkeypatch, capsys, "agent", "new", run, "--seeds", "0-1")[0] == 0
+    code, out, err = arena(monkeypatch, capsys, "agent", "scripted", run, "--policy", "cash-threshold")
+    assert (code, err) == (0, "")
+    assert "2 episodes played" in out
+    again = arena(monkeypatch, capsys, "agent", "scripted", run, "--policy", "cash-threshold")
+    assert again[0] == 0  # nothing is left to play
+    found = json.loads(arena(monkeypatch, capsys, "agent", "score", run, "--json")[1])["results"]
+    policy, tallies = arena_jax.make_policy("cash-threshold"), Tallies()
+    records = [arena_jax.rollout(env, policy, jax.random.key(seed), 1) for seed in (0, 1)]
+    tallies.add(stacked(jax.tree.map(lambda leaf: leaf[0], record) for record in records))
+    (wanted,) = results_json({"scripted + cash-threshold": tallies.estimates()})
+    assert found[0]["policy"] == wanted["policy"]
+    for name, value in wanted["metrics"].items():
+        assert found[0]["metrics"][name]["mean"] == pytest.approx(value["mean"], rel=1e-5), name
+
+
+def test_an_interrupted_scripted_run_goes_on(monkeypatch, capsys, tmp_path):
+    for name in ("cut", "whole"):
+        new_run(tmp_path / name, [2])
+        arena(monkeypatch, capsys, "agent", "scripted", str(tmp_path / name), "--policy", "late-raiser")
+        journal = tmp_path / name / "episode-000" / "journal.jsonl"
+        whole = journal.read_bytes()
+        if name == "cut":
+            journal.write_bytes(whole[: len(whole) // 2])
+            arena(monkeypatch, capsys, "agent", "scripted", str(tmp_path / name), "--policy", "late-raiser")
+    assert (tmp_path / "cut" / "episode-000" / "journal.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["list", "nowhere"], "is not a run directory"),
+        (["score", "nowhere"], "is not a run directory"),
+        (["scripted", "nowhere", "--policy", "never-raise"], "is not a run directory"),
+        (["scripted", "nowhere", "--policy", "never-rise"], "did you mean never-raise"),
+        (["new", "fresh", "--seeds", "x"], "seeds must be such as"),
+        (["new", "fresh", "--env-set", "nois=1"], "did you mean noise"),
+        (["new", "fresh", "--scenario", "nowhere.csv"], "can't read trajectory"),
+        (["new", "full"], "is not an empty folder"),
+    ],
+)
+def test_bad_input_is_one_line(monkeypatch, capsys, tmp_path, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("")
+    code, _, err = arena(monkeypatch, capsys, "agent", *arguments)
+    assert code == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "fresh").exists()
+
+
+def test_runs_of_different_worlds_are_not_mixed(monkeypatch, capsys, played, tmp_path):
+    new_run(tmp_path / "other", [1], ["noise=0"])
+    code, _, err = arena(monkeypatch, capsys, "agent", "score", str(played), str(tmp_path / "other"))
+    assert code == 2
+    assert "different parameters" in err
+
+
+def test_play_refuses_options_for_a_game_that_is_there(monkeypatch, capsys, tmp_path):
+    new_run(tmp_path / "game", [1])
+    code, _, err = arena(monkeypatch, capsys, "play", str(tmp_path / "game"), "--seed", "3")
+    assert code == 2
+    assert "holds a game already" in err
+
+
+def test_records_stack_as_batch_play_returns_them(env):
+    record = arena_jax.rollout(env, arena_jax.make_policy("cash-threshold"), jax.random.key(0), 3)
+    rows = [type(record)(**{name: leaf[i] for name, leaf in vars(record).items()}) for i in range(3)]
+    for name, value in vars(stacked(rows)).items():
+        np.testing.assert_array_equal(value, getattr(record, name))
+        assert value.dtype == getattr(record, name).dtype

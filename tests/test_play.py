@@ -1,0 +1,218 @@
+"""A person at a terminal: menus, tables and charts that fit, interruptions that lose nothing."""
+
+import contextlib
+import fcntl
+import io
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+
+import pytest
+from rich.console import Console
+
+from arena_jax.llm import ArenaSession
+from arena_jax.llm.charts import cash_chart, sparkline
+from arena_jax.llm.documents import DOCUMENTS
+from arena_jax.llm.play import Player, standing
+from arena_jax.llm.runs import journal_path
+
+ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+def play_lines(monkeypatch, session, lines, width=80, verified=None):
+    """What a player sees who types `lines`, and whether the episode is over; one who types no more hangs up."""
+    typed, out, over = iter(lines), io.StringIO(), None
+
+    def answer(prompt=""):
+        line = next(typed, None)
+        if line is None:
+            raise EOFError
+        out.write("\n")  # the terminal's echo
+        return line
+
+    monkeypatch.setattr("builtins.input", answer)
+    with contextlib.suppress(EOFError):
+        over = Player(session, Console(file=out, width=width, highlight=False), verified or []).play()
+    return out.getvalue(), over
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_every_menu_and_answer_fits_the_window(env, monkeypatch, width):
+    session = ArenaSession(env, 1)
+    lines = ["6", "", "20M", "7", "5", "1", "c", "3", "", "", "3", "1 volatility", "6"]
+    for number, name in enumerate(DOCUMENTS, start=1):
+        lines += ["2", str(number)] + [""] * (
+            name.endswith("statement") or name in ("balance_sheet", "operating_report")
+        )
+    lines += ["4", *[""] * 7, "5M", "3", "24", "8", "a note \x1b[2J[bold]", "9", "h", "zz", "", "q"]
+    shown, over = play_lines(monkeypatch, session, lines, width)
+    assert over is False
+    assert max(map(len, shown.split("\n"))) <= width
+    for text in (
+        "20 tool calls left",
+        "Total liabilities and equity",
+        "Net cash from operations",
+        "a note �[2J[bold]",
+        "CONTRACT",
+        "lowest $",
+        "equity request of $20,000,000 entered",
+        "books closed through",
+        "'zz' is not on the menu",
+    ):
+        assert text in shown
+    assert "\x1b" not in shown
+    assert session.facts()["month"] == 4
+
+
+def test_bad_entries_are_answered_and_cost_nothing(env, monkeypatch):
+    session = ArenaSession(env, 1)
+    lines = ["6", "gold", "20M", "6", "1", "lots", "6", "2", "-5", "3", "user_growth", "", "2", "99", "2", "3", "77"]
+    shown, over = play_lines(monkeypatch, session, lines)
+    assert over is None
+    assert shown.count("did you mean") + shown.count("known:") >= 3
+    assert "amount must be a number" in shown
+    assert "month must lie from -1 to -1" in shown
+    assert session.facts()["month"] == 0
+    assert session.facts()["tool_calls_left"] == 20
+
+
+def test_what_was_entered_last_is_the_next_default(env, monkeypatch):
+    session = ArenaSession(env, 1)
+    shown, _ = play_lines(monkeypatch, session, ["6", "debt", "350k", "6", "", "", "q"])
+    assert "[350,000]" in shown
+    assert shown.count("debt request of $350,000 entered") >= 1
+
+
+def test_the_end_shows_score_and_place(env, monkeypatch):
+    session = ArenaSession(env, 1)
+    shown, over = play_lines(monkeypatch, session, ["1"] + ["7"] * 60)
+    assert over is True
+    assert "The company is bankrupt." in shown
+    assert "Score: $0" in shown
+    assert re.search(r"Place 1\d among you and the 27 published players", shown)
+    assert "476.7M" in shown
+
+
+def test_place_among_the_published():
+    assert standing(5e8)[0] == 1
+    assert standing(1e8)[0] == 2
+    place, rows = standing(0.0)
+    assert place == 1 + sum(value > 0 for _, value in rows)
+
+
+def test_charts():
+    lines = cash_chart([(0, 15e6), (1, 7.5e6), (3, 15e6)], 80, 4).split("\n")
+    assert lines[0] == "   $15.0M ┤█  █"
+    assert lines[2] == "          ┤██ █"
+    assert lines[3] == "       $0 ┤██ █"
+    assert lines[-1].strip() == "Jan 2xx0 to Apr 2xx0"
+    wide = cash_chart([(month, 1e6 * month) for month in range(132)], 80).split("\n")
+    assert max(map(len, wide)) <= 80
+    assert cash_chart([(0, -5.0), (1, 3.0)], 80)
+    assert sparkline([1, 2, 3]) == "▁▄█"
+    assert sparkline([2, 2]) == "▄▄"
+
+
+class Terminal:
+    """`arena-jax play` behind a pseudo-terminal of a size."""
+
+    def __init__(self, folder, width, height):
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "arena_jax.cli", "play", "game"],
+            cwd=folder,
+            env=environment | {"TERM": "xterm-256color"},
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def read(self, quiet=0.03, limit=120.0):
+        """What is shown until nothing more comes and a question waits, or the program has ended."""
+        found, until = "", time.monotonic() + limit
+        while time.monotonic() < until:
+            if select.select([self._master], [], [], quiet)[0]:
+                try:
+                    data = os.read(self._master, 65536)
+                except OSError:  # the other side is closed
+                    data = b""
+                if not data:
+                    break
+                found += data.decode(errors="replace")
+            elif ANSI.sub("", found).endswith(": ") or self.process.poll() is not None:
+                break
+        self.shown += found
+        return ANSI.sub("", found)
+
+    def type(self, text):
+        os.write(self._master, text.encode())
+
+    def close(self):
+        code = self.process.wait(30)
+        os.close(self._master)
+        return code
+
+
+MENU = "Choice [7 pass]: "
+
+
+def play_until(terminal, month):
+    """Answer questions until `month` months have passed in this sitting, or the end; what the last screen says."""
+    passed, visits = 0, 0
+    while True:
+        screen = terminal.read()
+        if terminal.process.poll() is not None and not screen.endswith(": "):
+            return screen
+        passed += len(re.findall(r" · \d+ tool calls left", screen))
+        if passed > month and screen.endswith(MENU):
+            return screen
+        if screen.endswith(MENU):
+            visits += 1
+            choices = {3: "1", 5: "2", 8: "3", 11: "4", 13: "5", 17: "8", 19: "9"}
+            terminal.type(f"{choices.get(visits % 40, '6')}\n")
+        else:
+            terminal.type("noted\n" if "the note" in screen else "\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40)])
+def test_a_whole_game_in_a_terminal_interrupted_twice(tmp_path, width, height):
+    shown = ""
+    for sitting, interrupt in enumerate((signal.SIGINT, signal.SIGKILL if width == 120 else None, "end")):
+        terminal = Terminal(tmp_path, width, height)
+        last = play_until(terminal, 45 if interrupt != "end" else 200)
+        if interrupt == "end":
+            assert "You served your whole time." in last
+        elif interrupt is None:
+            terminal.type("\x04")  # hangs up
+            assert "Go on with" in terminal.read()
+        else:
+            terminal.process.send_signal(interrupt)
+            terminal.read(limit=10)
+        code = terminal.close()
+        assert code == {signal.SIGINT: 130, signal.SIGKILL: -9, None: 0, "end": 0}[interrupt]
+        assert ("Going on where you stopped." in ANSI.sub("", terminal.shown)) == (sitting > 0)
+        shown += terminal.shown
+    plain = ANSI.sub("", shown)
+    # the terminal itself wraps what is typed after a question
+    too_long = [line for line in plain.split("\n") if len(line) > width and "]: " not in line]
+    assert not too_long
+    assert "Traceback" not in plain
+    for text in ("Score: $", "Place ", "published players", "total assets", "lowest $", "noted", "indicator"):
+        assert text in plain
+    lines = [json.loads(line) for line in journal_path(tmp_path / "game", 0).read_bytes().splitlines()]
+    assert sum("month_ended" in line.get("answer", {}) for line in lines) == 132
+    assert lines[-1]["status"] == "survived"
