@@ -138,7 +138,7 @@ class Terminal:
             start_new_session=True,
         )
         os.close(slave)
-        self.shown = ""
+        self.shown, self.ended = "", False
 
     def read(self, quiet=0.03, limit=120.0):
         """What is shown until nothing more comes and a question waits, or the program has ended."""
@@ -150,9 +150,10 @@ class Terminal:
                 except OSError:  # the other side is closed
                     data = b""
                 if not data:
+                    self.ended = True
                     break
                 found += data.decode(errors="replace")
-            elif ANSI.sub("", found).endswith(": ") or self.process.poll() is not None:
+            elif ANSI.sub("", found).endswith(": "):
                 break
         self.shown += found
         return ANSI.sub("", found)
@@ -174,7 +175,7 @@ def play_until(terminal, month):
     passed, visits = 0, 0
     while True:
         screen = terminal.read()
-        if terminal.process.poll() is not None and not screen.endswith(": "):
+        if terminal.ended:
             return screen
         passed += len(re.findall(r" · \d+ tool calls left", screen))
         if passed > month and screen.endswith(MENU):
