@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import jax
@@ -408,7 +409,7 @@ def test_a_run_killed_three_times_ends_as_if_it_was_not(tmp_path):
     for lines in (10, 25, 50):
         process = subprocess.Popen([*arena, "scripted", "killed", *policy], cwd=tmp_path)
         while process.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < lines):
-            pass
+            time.sleep(0.01)
         assert process.poll() is None, "the run ended before it was killed"
         process.kill()
         process.wait()

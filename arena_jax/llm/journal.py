@@ -23,6 +23,14 @@ except ImportError:  # no advisory locks on this platform
 
 FORMAT = 1
 Line = dict[str, Any]
+# the kinds of lines and what each must hold
+_HOLDS: dict[str, dict[str, type]] = {
+    "header": {},
+    "call": {"n": int, "month": int, "tool": str, "arguments": dict, "answer": dict},
+    "refused": {"n": int, "month": int, "tool": str, "error": str},
+    "usage": {"tokens": dict},
+    "end": {"status": str, "record": dict},
+}
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 # a replay on another platform may differ by 1e-5 of total assets (design section 5.3): relative, and in $ or units
 _RELATIVE, _ABSOLUTE = 1e-4, 5e-3
@@ -88,12 +96,18 @@ def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
             line = json.loads(text)
         except ValueError:
             line = None
-        if not isinstance(line, dict) or not isinstance(line.get("type"), str):
+        if not _is_sound(line):
             raise ArenaError(f"{path}: line {number} is damaged")
         lines.append(line)
     if lines and (lines[0]["type"] != "header" or lines[0].get("format") != FORMAT):
         raise ArenaError(f"{path} is not a journal of format {FORMAT}")
     return lines, size
+
+
+def _is_sound(line: Any) -> bool:
+    if not isinstance(line, dict) or not isinstance(line.get("type"), str) or line["type"] not in _HOLDS:
+        return False
+    return all(isinstance(line.get(name), kind) for name, kind in _HOLDS[line["type"]].items())
 
 
 def difference(recorded: Any, replayed: Any, where: str = "answer") -> str | None:

@@ -257,7 +257,8 @@ class ArenaSession:
             self._replay(journal.path, number, line)
         if self._ended_as == INFRA_ERROR:
             self._ended_as = None  # whatever failed, the episode goes on
-        if self._episode.status != "running" and journal.lines[-1]["type"] != "end":
+        is_noted = any(line.get("status") == self._episode.status for line in journal.lines)
+        if not is_noted and self._ended_as is None:  # cut between the last call and the end
             journal.append(self._end_lines(self._episode))
 
     def _replay(self, path: Path, number: int, line: Line) -> None:
@@ -268,13 +269,13 @@ class ArenaSession:
             self._calls += 1
         if kind != "call":
             return
-        where = f"journal {path}, line {number}: {line.get('tool')} in {date_label(self._episode.month)}"
+        where = f"journal {path}, line {number}: {line['tool']} in {date_label(self._episode.month)}"
         try:
             name = line["tool"]
             checked = checked_arguments(self._tools, name, line["arguments"])
             self._episode, answer = self._apply(self._episode, name, checked)
             found = difference(line["answer"], answer)
-        except (ArenaError, KeyError) as error:
+        except ArenaError as error:
             raise ArenaError(f"{where} can't be replayed: {error}") from None
         if found:
             raise ArenaError(f"{where} is answered differently now: {found}")
