@@ -37,6 +37,7 @@ def test_wheel_and_sdist_hold_what_they_should(built):
         "arena_jax/py.typed",
         "arena_jax/_data/macro_trajectory.csv",
         "arena_jax/_data/published_results.csv",
+        "arena_jax/_data/documents/system_prompt.txt",
     ):
         assert needed in names
     assert any(name.endswith("licenses/LICENSE") for name in names)

@@ -7,7 +7,6 @@ same decisions and the same world; its observation is what the session's tools h
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -20,32 +19,28 @@ from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Acti
 _INSTRUMENT_NAMES = {EQUITY: "equity", DEBT: "debt"}
 
 
-def play_policy(
-    session: ArenaSession, policy: Any, seed: int, on_month: Callable[[int], None] = lambda months: None
-) -> None:
+def play_policy(session: ArenaSession, policy: Any, seed: int) -> None:
     """Play a session to its end, from its start or from where it was interrupted.
 
     seed: the session's own, for the policy's luck. A request that the session refuses (an amount that is not allowed)
-    becomes a pass. on_month: called with 1 as each month ends.
+    becomes a pass.
     """
     if session.calls_made == 0:
-        _Player(session, policy, seed, on_month).play()
+        _Player(session, policy, seed).play()
         return
     # a policy remembers: it decides again from the start, in memory, and what the journal lacks is called
-    twin = ArenaSession(session.world, seed)
-    player = _Player(twin, policy, seed, lambda months: None)
+    player = _Player(ArenaSession(session.world, seed), policy, seed)
     player.play()
     for name, arguments in player.called[session.calls_made :]:
-        ends_month = "month_ended" in session.call(name, arguments)
-        on_month(int(ends_month))
+        session.call(name, arguments)
 
 
 class _Player:
     """A policy in front of a session, and what it has called."""
 
-    def __init__(self, session: ArenaSession, policy: Any, seed: int, on_month: Callable[[int], None]) -> None:
+    def __init__(self, session: ArenaSession, policy: Any, seed: int) -> None:
         self.called: list[tuple[str, dict[str, Any]]] = []
-        self._session, self._policy, self._on_month = session, policy, on_month
+        self._session, self._policy = session, policy
         self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _POLICY_STREAM), 0)
         self._lost_request = False  # to last month's closing
 
@@ -59,7 +54,6 @@ class _Player:
             self._use_tools(calls.tolist(), assumptions)
             memory, action = act(memory, self._seen(), jax.random.fold_in(self._key, 2 * month + 1))
             self._lost_request = self._act(action)
-            self._on_month(1)
 
     def _month(self) -> int:
         return int(self._session.observation.month)
