@@ -695,7 +695,7 @@ def test_bad_seeds_and_formats_are_refused(env):
 
 
 def test_every_session_of_one_kind_shares_its_compilations(env):
-    months(ArenaSession(env, 0), 1, [("verify_cash_position", {}), ("pass", {})])
+    months(ArenaSession(env, 0), 2, [("verify_cash_position", {}), ("pass", {})])
     jitted = (episode._reset, episode._use_tool, episode._step)
     before = [function._cache_size() for function in jitted]
     everything(months(ArenaSession(arena_jax.make(noise=0.3, tool_budget=900), 1), 3), documents_of=(-1,))

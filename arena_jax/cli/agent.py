@@ -38,15 +38,17 @@ from arena_jax.llm.scripted import play_policy
 from arena_jax.policies import make_policy
 from arena_jax.version import __version__
 
-app = typer.Typer(no_args_is_help=True, help="Runs of agents and people: new, list, show, score, scripted.")
+app = typer.Typer()
 
 Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-@app.callback()
-def _on_cpu() -> None:
-    """Runs of agents and people: new, list, show, score, scripted."""
+@app.callback(invoke_without_command=True)
+def _on_cpu(context: typer.Context) -> None:
+    """Runs of agents and people, an episode at a time with a journal each."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
     jax.config.update("jax_platforms", "cpu")  # one episode at a time needs no accelerator
 
 

@@ -29,7 +29,7 @@ OPEN = (NOT_BEGUN, IN_PROGRESS, INFRA_ERROR)
 
 
 def play_command(
-    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Run directory; made if it is not there.")] = Path(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory; made if it is not there.")] = Path(
         "runs/play"
     ),
     seed: Annotated[int | None, typer.Option(help="Seed of a new game; drawn at random if left out.")] = None,
