@@ -201,7 +201,18 @@ def test_runs_of_different_worlds_are_not_mixed(monkeypatch, capsys, played, tmp
     new_run(tmp_path / "other", [1], ["noise=0"])
     code, _, err = arena(monkeypatch, capsys, "agent", "score", str(played), str(tmp_path / "other"))
     assert code == 2
-    assert "different parameters" in err
+    assert "the runs differ in parameters" in err
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("format", 2), ("episodes", "two"), ("env_set", [1]), ("trajectory", "/etc/passwd")]
+)
+def test_a_damaged_run_file_is_one_line(tmp_path, field, value):
+    new_run(tmp_path / "run", [1])
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(arena_jax.ArenaError, match=r"run\.json"):
+        open_episode(tmp_path / "run", 0)
 
 
 def test_play_refuses_options_for_a_game_that_is_there(monkeypatch, capsys, tmp_path):

@@ -116,9 +116,11 @@ def score_command(
 ) -> None:
     """The paper's Table 1 for the players of runs, beside the published rows; infra_error counts for nobody."""
     episodes = [(directory, played) for directory in directories for played in played_episodes(directory)]
-    settings = {tuple(sorted(read_run(directory)["env_set"])) for directory in directories}
-    if len(settings) > 1:
-        raise ArenaError("the runs have different parameters (--env-set); score them apart")
+    runs = [read_run(directory) for directory in directories]
+    for name in ("parameters", "trajectory", "disclose_horizon"):
+        if len({run.get(f"{name}_sha256", run.get(name)) for run in runs}) > 1:
+            raise ArenaError(f"the runs differ in {name}; score them apart")
+    env_set = runs[0]["env_set"]
     players: dict[str, list[Played]] = {}
     for _, played in episodes:
         if played.status in SCORED:
@@ -132,10 +134,10 @@ def score_command(
         results[player] = tallies.estimates()
     if as_json:
         rows = [{"run": str(directory)} | _episode_json(played) for directory, played in episodes]
-        about = {"arena_jax": __version__, "env_set": list(settings.pop())}
+        about = {"arena_jax": __version__, "env_set": env_set}
         print_json(about | {"results": results_json(results), "episodes": rows, "published": published_json()})
         return
-    changed = "".join(f", {pair}" for pair in settings.pop())
+    changed = "".join(f", {pair}" for pair in env_set)
     console = table_console()
     console.print(
         *results_tables(results, f"{ENVIRONMENTS[0]}, arena_jax {__version__}{changed}", console.width), sep="\n"

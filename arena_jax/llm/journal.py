@@ -107,7 +107,9 @@ def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
 def _is_sound(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("type"), str) or line["type"] not in _HOLDS:
         return False
-    return all(isinstance(line.get(name), kind) for name, kind in _HOLDS[line["type"]].items())
+    if not all(isinstance(line.get(name), kind) for name, kind in _HOLDS[line["type"]].items()):
+        return False
+    return all(isinstance(count, int) for count in line.get("tokens", {}).values())
 
 
 def difference(recorded: Any, replayed: Any, where: str = "answer") -> str | None:

@@ -53,7 +53,8 @@ class Player:
 
     def play(self) -> bool:
         """Months until the end, or until the player quits; whether the episode is over."""
-        self._help()
+        if self._session.calls_made == 0:
+            self._help()
         while not self._session.is_over:
             self._show_facts(self._session.facts())
             if not self._month():

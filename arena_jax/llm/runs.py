@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,16 @@ MAX_EPISODES = 1_000
 SECRET_MODE = 0o600
 NOT_BEGUN, IN_PROGRESS = "not begun", "in progress"
 SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a failure of what runs it is none
+
+
+_SOUND: dict[str, Callable[[Any], bool]] = {
+    "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
+    "env_set": lambda value: isinstance(value, list) and all(isinstance(pair, str) for pair in value),
+    "trajectory": lambda value: value in (None, TRAJECTORY),
+    "disclose_horizon": lambda value: isinstance(value, bool),
+    "parameters_sha256": lambda value: isinstance(value, str),
+    "trajectory_sha256": lambda value: isinstance(value, str),
+}
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -98,9 +108,11 @@ def read_run(directory: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError):
         raise ArenaError(f"{path} is not readable JSON") from None
-    sound = isinstance(run, dict) and run.get("format") == FORMAT and isinstance(run.get("episodes"), int)
-    if not sound or not isinstance(run.get("env_set"), list) or not 1 <= run["episodes"] <= MAX_EPISODES:
+    if not isinstance(run, dict) or run.get("format") != FORMAT:
         raise ArenaError(f"{path} does not describe a run of format {FORMAT}")
+    for name, is_sound in _SOUND.items():
+        if not is_sound(run.get(name)):
+            raise ArenaError(f"{path}: field {name} is missing or malformed")
     return run
 
 
@@ -140,7 +152,7 @@ def open_episode(directory: Path, episode: int, *, agent: str = "", model: str =
         journal=journal_path(directory, episode),
         agent=agent,
         model=model,
-        disclose_horizon=bool(read_run(directory).get("disclose_horizon")),
+        disclose_horizon=read_run(directory)["disclose_horizon"],
     )
 
 
