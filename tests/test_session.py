@@ -436,8 +436,9 @@ def test_a_full_disk_is_reported_before_the_month_passes(env, tmp_path, monkeypa
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     monkeypatch.setattr(os, "fsync", lambda number: (_ for _ in ()).throw(OSError(28, "No space left on device")))
     with pytest.raises(arena_jax.ArenaError, match="No space left on device"):
-        session.call("pass")
+        session.call("save_note", {"text": "x" * 900})
     assert session.facts() == before
+    assert path.stat().st_size == size
     monkeypatch.undo()
     after = session.call("pass")
     assert after["month_ended"] == "Apr 2xx0"

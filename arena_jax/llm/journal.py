@@ -6,6 +6,7 @@ Nothing in it tells the seed, a calendar date, or what the agent was not shown.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -64,13 +65,15 @@ class Journal:
         """Write lines and sync them; raises `ArenaError` and leaves the journal as it was if that fails."""
         data = "".join(f"{compact(line)}\n" for line in lines).encode()
         try:
+            self._file.truncate(self._size)
             self._file.seek(self._size)
-            self._file.truncate()  # a half line of an earlier failure
             written = 0
             while written < len(data):
                 written += self._file.write(data[written:])
             os.fsync(self._file.fileno())
         except OSError as error:
+            with contextlib.suppress(OSError):  # else the next line takes its place
+                self._file.truncate(self._size)
             raise ArenaError(f"can't write journal {self.path}: {error.strerror}; nothing has happened") from None
         self._size += len(data)
 
