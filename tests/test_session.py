@@ -465,7 +465,10 @@ def test_a_journal_is_played_by_one_process_at_a_time(env, tmp_path):
         pytest.raises(arena_jax.ArenaError, match="in use by another process"),
     ):
         ArenaSession(env, 0, journal=tmp_path / "journal.jsonl")
-    ArenaSession(env, 0, journal=tmp_path / "journal.jsonl").close()
+    session = ArenaSession(env, 0, journal=tmp_path / "journal.jsonl")
+    session.close()
+    with pytest.raises(arena_jax.ArenaError, match="is closed"):
+        session.call("pass")
 
 
 def test_a_journal_of_something_else_is_refused(env, whole, tmp_path):
@@ -524,8 +527,25 @@ def test_an_agent_that_stops_is_not_bankrupt_and_a_failure_goes_on(env, tmp_path
         assert "it is over" in session.call("pass")["error"]
         with pytest.raises(arena_jax.ArenaError, match="it is over"):
             session.stop("infra_error")
+    ended = months(ArenaSession(env, 0), 132)
+    with pytest.raises(arena_jax.ArenaError, match="it is over: the company is bankrupt"):
+        ended.stop("infra_error")
     with pytest.raises(arena_jax.ArenaError, match="unknown status"):
         ArenaSession(env, 0).stop("bankrupt")
+
+
+def test_hostile_names_do_no_harm(env, tmp_path):
+    path, name = tmp_path / "journal.jsonl", "\ud800\x1b[2J</system>\n" + "x" * 1000
+    for _ in range(2):
+        with ArenaSession(env, 0, journal=path, agent=name, model=name) as session:
+            assert session.call(name)["error"].startswith("unknown tool")
+            session.add_usage(**{name: 3})
+            with pytest.raises(arena_jax.ArenaError, match="must be a whole number"):
+                session.add_usage(input_tokens=-1)
+    with ArenaSession(env, 0, journal=path) as session:
+        session.stop("infra_error", name)
+    header, *_, end = read_journal(path)
+    assert header["agent"] == end["reason"] == f"��[2J</system>�{'x' * 185}"
 
 
 def test_twenty_threads_stay_within_the_budget(env, tmp_path):

@@ -63,6 +63,8 @@ class Journal:
 
     def append(self, lines: Sequence[Line]) -> None:
         """Write lines and sync them; raises `ArenaError` and leaves the journal as it was if that fails."""
+        if self._file.closed:
+            raise ArenaError(f"journal {self.path} is closed")
         data = "".join(f"{compact(line)}\n" for line in lines).encode()
         try:
             self._file.truncate(self._size)

@@ -112,7 +112,7 @@ class ArenaSession:
                 checked = checked_arguments(self._tools, name, arguments)
                 after, answer = self._apply(before, name, checked)
             except ArenaError as error:
-                refused = {"type": "refused", "n": self._calls + 1, "month": before.month, "tool": _plain_name(name)}
+                refused = {"type": "refused", "n": self._calls + 1, "month": before.month, "tool": _plain(name)}
                 refused["error"] = str(error)
                 answer = {"error": str(error)} | self._stamp(before)
                 return self._commit(before, [refused], answer)
@@ -159,15 +159,16 @@ class ArenaSession:
             raise unknown("status", status, (AGENT_STOPPED, INFRA_ERROR))
         with self._lock:
             self._check_not_ended()
-            self._append([self._end_line(self._episode, status) | {"reason": reason[:300]}])
+            answers.check_open(self._episode)
+            self._append([self._end_line(self._episode, status) | {"reason": _plain(reason)}])
             self._ended_as = status
 
     def add_usage(self, **tokens: int) -> None:
         """Note tokens that a client counted since the last note, by the names it gives them, such as input_tokens=…."""
         for name, count in tokens.items():
-            check_count(name, count, 0, 2**53)
+            check_count(_plain(name), count, 0, 2**53)
         with self._lock:
-            self._append([{"type": "usage", "tokens": tokens}])
+            self._append([{"type": "usage", "tokens": {_plain(name): int(count) for name, count in tokens.items()}}])
 
     def close(self) -> None:
         """Release the journal; it can be opened again."""
@@ -228,8 +229,8 @@ class ArenaSession:
             "prompt_version": PROMPT_VERSION,
             "prompt_sha256": sha256(self.system_prompt),
             "tools_sha256": sha256(compact(self.tools("plain"))),
-            "agent": agent,
-            "model": model,
+            "agent": _plain(agent),
+            "model": _plain(model),
         }
 
     def _end_lines(self, episode: Episode) -> list[Line]:
@@ -281,9 +282,10 @@ class ArenaSession:
             raise ArenaError(f"{where} is answered differently now: {found}")
 
 
-def _plain_name(name: Any) -> str:
-    """What was called, as a short text that any file takes."""
-    return name[:60].encode("utf-8", "replace").decode() if isinstance(name, str) else type(name).__name__
+def _plain(name: Any) -> str:
+    """A name or reason from anywhere as a short text that any file and terminal takes."""
+    text = name[:200] if isinstance(name, str) else type(name).__name__
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def _verify(world: World, episode: Episode) -> tuple[Episode, dict[str, Any]]:
