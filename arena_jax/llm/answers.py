@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from arena_jax.errors import ArenaError
 from arena_jax.llm.archive import settlements
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.documents import read_document
@@ -109,10 +108,3 @@ def notes(world: World, episode: Episode, page: int) -> dict[str, Any]:
     items = [{"date": date, "note": text} for date, text in reversed(episode.notes)]
     shown, pages = page_of(items, page)
     return {"notes": shown, "now": facts(world, episode), **pages}
-
-
-def check_open(episode: Episode) -> None:
-    """Refuse calls after the end."""
-    if episode.status != "running":
-        ended = "the company is bankrupt" if episode.status == "bankrupt" else "your time as CFO is served"
-        raise ArenaError(f"it is over: {ended}; no further call is possible")

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import platform
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +16,19 @@ import jax
 
 from arena_jax.arena import Arena
 from arena_jax.errors import ArenaError, check_count, unknown
+from arena_jax.evaluate import MAX_SEED
 from arena_jax.llm import answers
+from arena_jax.llm.calls import apply, check_open, stamp
 from arena_jax.llm.dates import date_label
-from arena_jax.llm.episode import (
-    Episode,
-    World,
-    begin,
-    close_books,
-    end_month,
-    plain_record,
-    record_of,
-    use_tool,
-)
+from arena_jax.llm.episode import Episode, World, begin, plain_record, record_of
 from arena_jax.llm.journal import FORMAT, Journal, Line, difference
 from arena_jax.llm.paging import compact
 from arena_jax.llm.prompt import PROMPT_VERSION, sha256, system_prompt
-from arena_jax.llm.tool_schemas import INFORMATION, MEMORY, MEMORY_CALLS, checked_arguments, formatted, make_tools
+from arena_jax.llm.tool_schemas import checked_arguments, formatted, make_tools
 from arena_jax.scenario import digest
-from arena_jax.structs import Action, Observation, Record, pass_month, request_funding
-from arena_jax.structs import close_books as closing
-from arena_jax.tools import assume, call_tool
+from arena_jax.structs import Observation, Record
 from arena_jax.version import __version__
 
-MAX_SEED = 2**32 - 1
 # how an episode can end: the world ends it, its player stops, or what runs it fails (which is no bankruptcy)
 AGENT_STOPPED, INFRA_ERROR = "agent_stopped", "infra_error"
 _PINNED = ("parameters_sha256", "trajectory_sha256", "prompt_sha256", "tools_sha256")  # what a resumed episode keeps
@@ -110,11 +98,11 @@ class ArenaSession:
             try:
                 self._check_not_ended()
                 checked = checked_arguments(self._tools, name, arguments)
-                after, answer = self._apply(before, name, checked)
+                after, answer = apply(self._world, before, name, self._tools[name], checked)
             except ArenaError as error:
                 refused = {"type": "refused", "n": self._calls + 1, "month": before.month, "tool": _plain(name)}
                 refused["error"] = str(error)
-                answer = {"error": str(error)} | self._stamp(before)
+                answer = {"error": str(error)} | stamp(before)
                 return self._commit(before, [refused], answer)
             line = {"type": "call", "n": self._calls + 1, "month": before.month, "tool": name}
             line |= {"arguments": checked, "answer": answer}
@@ -159,7 +147,7 @@ class ArenaSession:
             raise unknown("status", status, (AGENT_STOPPED, INFRA_ERROR))
         with self._lock:
             self._check_not_ended()
-            answers.check_open(self._episode)
+            check_open(self._episode)
             self._append([self._end_line(self._episode, status) | {"reason": _plain(reason)}])
             self._ended_as = status
 
@@ -181,25 +169,7 @@ class ArenaSession:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    # one call: pure up to `_commit`
-
-    def _apply(self, episode: Episode, name: str, arguments: dict[str, Any]) -> tuple[Episode, dict[str, Any]]:
-        """The episode after a call with checked arguments, and its answer; raises `ArenaError` if it is refused."""
-        answers.check_open(episode)
-        kind = self._tools[name].kind
-        if kind == INFORMATION and episode.calls_left <= 0:
-            raise ArenaError(f"no tool calls are left in {date_label(episode.month)}; act to end the month")
-        if kind == MEMORY and episode.memory_calls >= MEMORY_CALLS:
-            raise ArenaError(f"no note calls are left in {date_label(episode.month)}: {MEMORY_CALLS} a month")
-        after, answer = _CALLS[name](self._world, episode, **arguments)
-        if kind in (INFORMATION, MEMORY):
-            answer = answer | self._stamp(after)
-        return after, answer
-
-    @staticmethod
-    def _stamp(episode: Episode) -> dict[str, Any]:
-        """Where one stands, in every answer that does not end a month."""
-        return {"date": date_label(episode.month), "tool_calls_left": episode.calls_left}
+    # one call
 
     def _commit(self, episode: Episode, lines: list[Line], answer: dict[str, Any]) -> dict[str, Any]:
         self._append(lines)
@@ -274,7 +244,7 @@ class ArenaSession:
         try:
             name = line["tool"]
             checked = checked_arguments(self._tools, name, line["arguments"])
-            self._episode, answer = self._apply(self._episode, name, checked)
+            self._episode, answer = apply(self._world, self._episode, name, self._tools[name], checked)
             found = difference(line["answer"], answer)
         except ArenaError as error:
             raise ArenaError(f"{where} can't be replayed: {error}") from None
@@ -286,72 +256,3 @@ def _plain(name: Any) -> str:
     """A name or reason from anywhere as a short text that any file and terminal takes."""
     text = name[:200] if isinstance(name, str) else type(name).__name__
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
-def _verify(world: World, episode: Episode) -> tuple[Episode, dict[str, Any]]:
-    return use_tool(world, episode, call_tool("verify_cash_position")), answers.cash(episode)
-
-
-def _review(world: World, episode: Episode, document: str, month: int | None, page: int) -> tuple[Episode, Any]:
-    answer = answers.records(world, episode, document, month, page)
-    shows_figures = document == "financial_package"
-    call = call_tool("review_financial_records", document=document if shows_figures else "list")
-    return use_tool(world, episode, call), answer
-
-
-def _analyze(world: World, episode: Episode, indicators: list[str], months: int, page: int) -> tuple[Episode, Any]:
-    answer = answers.market(world, episode, indicators, months, page)
-    return use_tool(world, episode, call_tool("analyze_market_conditions", indicators=indicators)), answer
-
-
-def _project(world: World, episode: Episode, **assumptions: Any) -> tuple[Episode, Any]:
-    assumed = assume(**assumptions)
-    call = call_tool("conduct_cashflow_projection", assumptions=assumed)
-    return use_tool(world, episode, call), answers.projection(world, episode, assumed, assumptions["horizon"])
-
-
-def _end(world: World, episode: Episode, action: Action, what: str) -> tuple[Episode, Any]:
-    after = end_month(world, episode, action)
-    return after, answers.month_end(world, episode, after, what)
-
-
-def _close(world: World, episode: Episode) -> tuple[Episode, Any]:
-    through = date_label(episode.month - 1)
-    if episode.archive.closed_through == episode.month - 1 and episode.month > 0 and not world.env.params.exclusive:
-        raise ArenaError(f"the books are closed through {through} already")
-    what = f"books closed through {through}"
-    if world.env.params.exclusive:
-        return _end(world, episode, closing(), what)
-    after = close_books(world, episode)
-    return after, {"result": what, "now": answers.facts(world, after)}
-
-
-def _raise(world: World, episode: Episode, instrument: str, amount: float) -> tuple[Episode, Any]:
-    return _end(world, episode, request_funding(instrument, amount), f"{instrument} request of ${amount:,.0f} entered")
-
-
-def _pass(world: World, episode: Episode) -> tuple[Episode, Any]:
-    return _end(world, episode, pass_month(), "no action")
-
-
-def _save(world: World, episode: Episode, text: str) -> tuple[Episode, Any]:
-    notes = (*episode.notes, (date_label(episode.month), text))
-    return replace(episode, notes=notes, memory_calls=episode.memory_calls + 1), {"saved": True, "notes": len(notes)}
-
-
-def _recall(world: World, episode: Episode, page: int) -> tuple[Episode, Any]:
-    answer = answers.notes(world, episode, page)
-    return replace(episode, memory_calls=episode.memory_calls + 1), answer
-
-
-_CALLS: Mapping[str, Callable[..., tuple[Episode, dict[str, Any]]]] = {
-    "verify_cash_position": _verify,
-    "review_financial_records": _review,
-    "analyze_market_conditions": _analyze,
-    "conduct_cashflow_projection": _project,
-    "book_closing": _close,
-    "fund_raising_request": _raise,
-    "pass": _pass,
-    "save_note": _save,
-    "recall_notes": _recall,
-}
