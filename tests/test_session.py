@@ -1,6 +1,7 @@
 """One episode through the session: the same world as batch play, nothing lost, nothing leaked, no bad call harmful."""
 
 import dataclasses
+import doctest
 import json
 import os
 import re
@@ -707,7 +708,15 @@ def test_a_bad_call_says_what_is_wrong_and_allowed(env, name, arguments, message
     assert re.search(message, ArenaSession(env, 0).call(name, arguments)["error"])
 
 
-def test_bad_seeds_and_formats_are_refused(env):
+def test_the_docstring_runs():
+    found = doctest.testmod(arena_jax.llm.session)
+    assert (found.attempted, found.failed) == (5, 0)
+
+
+def test_bad_environments_seeds_and_formats_are_refused(env):
+    for other in (None, env.params, arena_jax.sweep(env, noise=[0.0, 1.0])[0]):
+        with pytest.raises(arena_jax.ArenaError, match="env must be one Arena"):
+            ArenaSession(other, 0)
     for seed in (-1, 2**32, 1.5, "0", True):
         with pytest.raises(arena_jax.ArenaError, match="seed must be a whole number"):
             ArenaSession(env, seed)

@@ -48,6 +48,8 @@ class World:
     @classmethod
     def make(cls, env: Arena, seed: int) -> World:
         """On the CPU and in float32, so that one journal replays anywhere."""
+        if not isinstance(env, Arena) or any(np.ndim(value) for value in vars(env.params).values()):
+            raise ArenaError("env must be one Arena made by arena_jax.make, and no sweep")
         if jnp.result_type(float) == jnp.float64:
             raise ArenaError("agents and people play in float32: unset JAX_ENABLE_X64")
         env = jax.device_put(env, jax.local_devices(backend="cpu")[0])
