@@ -26,7 +26,7 @@ lint: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-verify: test
+verify: test $(VENV)/.verify-ready
 	$(BIN)/python -m pytest -q -m slow
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow or not slow" tests/test_twin_agreement.py tests/test_draws.py \
 		tests/test_environment.py tests/test_errors.py
@@ -41,6 +41,10 @@ $(VENV)/.run-ready: $(SOURCES)
 
 $(VENV)/.test-ready: $(VENV)/.run-ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.verify-ready: $(VENV)/.test-ready
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
 	@touch $@
 
 clean:
