@@ -28,7 +28,7 @@ from benchmarks.peers.world import (
 
 FASTMATH = {"contract", "reassoc", "nsz", "arcp"}
 WINDOW = 12  # months of trailing revenue
-BLOCK = 64  # episodes of one parallel task
+BLOCK = 16  # episodes of one parallel task
 
 # the ziggurat: 256 layers of area V, the lowest with the tail beyond R
 R, V = 3.6541528853610088, 0.00492867323399

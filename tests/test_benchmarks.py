@@ -1,0 +1,114 @@
+"""The benchmark programs run, and the pinned copies behind the bound still play arena_jax's world."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import arena_jax
+from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
+from benchmarks import pinned
+from benchmarks.peers.world import make_world, peer_policy
+from benchmarks.throughput import throughput
+
+ROOT = Path(__file__).parents[1]
+EPISODES = 256
+
+
+def test_pinned_draws_are_the_librarys():
+    key, episodes = jax.random.key(3), jnp.arange(EPISODES, dtype=jnp.uint32)
+    words = key_words(episode_keys(key, episodes))
+    made = jnp.full(EPISODES, 4, dtype=jnp.int32)
+    expected = Draws(month_draws(words, jnp.int32(17)), request_draws(words, made))
+    mine = jax.jit(pinned.month_draws)(key, episodes, jnp.uint32(17), made.astype(jnp.uint32))
+    np.testing.assert_allclose(mine.normals, expected.month.indicators, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(mine.uniforms, expected.request)
+
+
+def play_pinned(spec, env, key):
+    """Pinned month and pinned draws together."""
+    world, policy, episodes = make_world(env), peer_policy(spec), jnp.arange(EPISODES, dtype=jnp.uint32)
+    months, sigma = (jnp.asarray(table, dtype=jnp.float32) for table in (world.months, world.sigma))
+    company = pinned.opening(world, EPISODES)
+
+    def one_month(company, this):
+        t, row = this
+        draws = pinned.month_draws(key, episodes, t.astype(jnp.uint32), company.requests.astype(jnp.uint32))
+        return pinned.month(world, policy, t, row, sigma, company, draws), None
+
+    t = jnp.arange(len(world.months), dtype=jnp.int32)
+    return jax.jit(lambda start: jax.lax.scan(one_month, start, (t, months))[0])(company)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "spec", ["cash-threshold:threshold=8e6,amount=12.6e6", "greedy-equity:amount=20e6", "greedy-debt:amount=20e6"]
+)
+def test_pinned_month_is_the_librarys(spec, env):
+    key = jax.random.key(11)
+    expected = arena_jax.rollout(env, arena_jax.make_policy(spec), key, EPISODES)
+    mine = play_pinned(spec, env, key)
+    same = np.ones(EPISODES, dtype=bool)
+    for name in ("requests", "requests_settled", "approvals", "months_survived", "first_request_month"):
+        same &= np.asarray(getattr(mine, name)) == getattr(expected, name)
+    same &= np.asarray(mine.tool_calls) == expected.verify_cash_position
+    assert same.mean() > 0.99  # all but ties: the order of roundings differs
+    for name in ("cash", "debt", "received_equity", "received_debt", "cash_peak", "cash_trough", "shares"):
+        ours, theirs = np.asarray(getattr(mine, name))[same], getattr(expected, name)[same]
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5 * 15e6, err_msg=name)
+
+
+def run(program, out, *options):
+    """A program's results; what it prints is left to pytest."""
+    command = [sys.executable, "-m", f"benchmarks.{program}", "--out", str(out), *options]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    result = json.loads(out.read_text())
+    assert {"commit", "processor", "devices", "versions", "cores", "dtype"} <= result.keys()
+    assert str(out) in done.stdout
+    assert [file.name for file in out.parent.iterdir() if file.name.startswith(".")] == []
+    return result
+
+
+@pytest.mark.slow
+def test_throughput_compares_every_engine_and_plots(tmp_path):
+    pytest.importorskip("numba", reason="numba is not installed: pip install 'arena_jax[bench]'")
+    spec = "cash-threshold:threshold=8e6,amount=12.6e6"
+    result = run("throughput", tmp_path / "t.json", "--quick", "--batch", "64", "--batch", "128", "--policy", spec)
+    engines = {"arena_jax", "stream", "rules", "numba", "numpy", "python", "numba draws", "numpy draws", "python draws"}
+    assert {row["engine"] for row in result["rates"]} == engines
+    for row in result["rates"]:
+        assert 0 < row["live_rate"]["q1"] <= row["live_rate"]["median"] <= row["live_rate"]["q3"]
+        lived = 60 / 132 if row["engine"] in ("arena_jax", "numba", "numpy", "python") else 1
+        assert row["live_share"] == pytest.approx(lived, rel=0.25)
+    for cell in result["comparison"]:
+        assert cell["ratio"].keys() == {"numba", "numpy", "python"}
+        assert cell["bound_share"] > 0
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"policy": ["random"]}, "unknown policy of the peers 'random'"),
+        ({"batch": [0]}, "batch must be a whole number from 1"),
+        ({"cores": [10**6]}, "cores must be a whole number from 1"),
+        ({"repeats": 0}, "repeats must be a whole number from 1"),
+        ({"out": Path("rates.txt")}, "--out must name a .json file"),
+    ],
+)
+def test_throughput_refuses_bad_options(options, message):
+    with pytest.raises(arena_jax.ArenaError, match=message):
+        throughput(**options)
+
+
+def test_bad_input_is_one_line_and_exit_code_2():
+    command = [sys.executable, "-m", "benchmarks.throughput", "--policy", "random"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert done.stderr.startswith("error: unknown policy of the peers 'random'")
