@@ -1,5 +1,6 @@
 """The benchmark programs run, and the pinned copies behind the bound still play arena_jax's world."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -13,7 +14,9 @@ import pytest
 import arena_jax
 from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
 from benchmarks import pinned
+from benchmarks.gpu_check import agreement
 from benchmarks.peers.world import make_world, peer_policy
+from benchmarks.scaling import digest
 from benchmarks.throughput import throughput
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +93,50 @@ def test_throughput_compares_every_engine_and_plots(tmp_path):
         assert cell["ratio"].keys() == {"numba", "numpy", "python"}
         assert cell["bound_share"] > 0
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_scaling_measures_and_checks_devices_and_batches(tmp_path):
+    result = run("scaling", tmp_path / "s.json", "--quick", "--episodes", "100", "--episodes", "300")
+    assert [row["episodes"] for row in result["growth"]] == [100, 300]
+    assert all(row["peak_memory"] > 50e6 and row["disk"] > 0 for row in result["growth"])
+    assert [row["devices_of_result"] for row in result["devices_spread"]] == [1, 2]
+    assert result["identical"]
+    assert len({row["digest"] for row in result["devices_spread"]} | set(result["batches"].values())) == 1
+
+
+def test_digests_see_every_bit():
+    record = arena_jax.Record(**{field.name: np.arange(3.0) for field in dataclasses.fields(arena_jax.Record)})
+    nudged = dataclasses.replace(record, cash_trough=np.nextafter(record.cash_trough, 9.0))
+    assert digest(record) == digest(dataclasses.replace(record))
+    assert digest(record) != digest(nudged)
+
+
+@pytest.mark.slow
+def test_gpu_check_runs_without_a_gpu(tmp_path):
+    options = ("--episodes", "64", "--policy", "greedy-equity:amount=20e6", "--policy", "prudent-cfo")
+    result = run("gpu_check", tmp_path / "g.json", *options)
+    assert result["reduced"]
+    assert result["checks"] and all(result["checks"].values())
+    assert [row["programs"] for row in result["rates"]] == [1]
+    assert [row["ties"] for row in result["agreement"].values()] == [0, 0]
+
+
+def test_agreement_finds_ties_and_differences():
+    counts = {"survived", "requests", "months_survived"}
+    record = arena_jax.Record(
+        **{
+            field.name: np.arange(4, dtype=np.int32) if field.name in counts else np.full(4, 1e7, dtype=np.float32)
+            for field in dataclasses.fields(arena_jax.Record)
+        }
+    )
+    assert agreement(record, record) == {"episodes": 4, "ties": 0.0, "largest_difference": 0.0, "in": None}
+    tied = dataclasses.replace(record, requests=np.array([0, 1, 2, 4], dtype=np.int32))
+    assert agreement(tied, record)["ties"] == 0.25
+    wrong = dataclasses.replace(record, cash_trough=record.cash_trough * np.float32(1.07))
+    found = agreement(wrong, record)
+    assert found["in"] == "cash_trough"
+    assert found["largest_difference"] == pytest.approx(0.01, rel=0.01)  # of 5 * revenue + cash + debt
 
 
 @pytest.mark.parametrize(
