@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from datetime import UTC, datetime
 from importlib import metadata
 from multiprocessing import get_context
@@ -85,8 +86,6 @@ def available_cores() -> int:
 def _prepare(cores: int | None, environ: dict[str, str]) -> None:
     os.environ.update(environ)
     if cores is not None:
-        if not hasattr(os, "sched_setaffinity"):
-            raise ArenaError("limiting the cores of a process needs Linux")
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
 
 
@@ -97,9 +96,14 @@ def in_child(
 
     The thread pools of XLA and Numba take their size when they start, and memory peaks belong to a process.
     """
+    if cores is not None and not hasattr(os, "sched_setaffinity"):
+        raise ArenaError("limiting the cores of a process needs Linux")
     settings = (cores, environ or {})
     with ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_prepare, initargs=settings) as pool:
-        return pool.submit(function, *args).result()
+        try:
+            return pool.submit(function, *args).result()
+        except BrokenProcessPool:
+            raise ArenaError(f"the process of {function.__name__} was killed; is there enough memory?") from None
 
 
 def peak_memory() -> int:

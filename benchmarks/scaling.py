@@ -1,7 +1,7 @@
 """How time and memory grow with the number of episodes, and what more devices bring.
 
     python -m benchmarks.scaling --quick          # up to 10,000 episodes: under a minute
-    python -m benchmarks.scaling                  # up to 10 million episodes: about ten minutes and 2 GB of disk
+    python -m benchmarks.scaling                  # up to 10 million episodes: about ten minutes and half a GB of disk
 
 Every size runs in a process of its own, because a peak of memory belongs to a process. On a CPU two host devices stand
 for two accelerators; on a machine with several GPUs the same code spreads the episodes over them. Exit code 1 if

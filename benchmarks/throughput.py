@@ -12,6 +12,7 @@ from __future__ import annotations
 import importlib
 import io
 import itertools
+import random
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -103,11 +104,11 @@ def measure(specs: list[str], batches: list[int], repeats: int) -> list[dict[str
             for case in under_test.values():
                 _warm_up(case, seeds)
             samples: dict[str, list[tuple[float, float]]] = {name: [] for name in under_test}
-            order = list(under_test)
+            order, shuffle = list(under_test), random.Random(batch).shuffle
             for _ in range(repeats):
+                shuffle(order)  # nobody always follows the same one
                 for name in order:
                     samples[name].append(_sample(under_test[name], seeds))
-                order = order[1:] + order[:1]  # nobody always follows the same one
                 advance(1)
             for name, case in under_test.items():
                 seconds, live = zip(*samples[name], strict=True)

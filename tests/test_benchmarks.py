@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import arena_jax
 from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
 from benchmarks import pinned
 from benchmarks.gpu_check import agreement
+from benchmarks.harness import available_cores, in_child
 from benchmarks.peers.world import make_world, peer_policy
 from benchmarks.scaling import digest
 from benchmarks.throughput import throughput
@@ -159,3 +161,16 @@ def test_bad_input_is_one_line_and_exit_code_2():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
     assert done.stderr.startswith("error: unknown policy of the peers 'random'")
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_one_line():
+    with pytest.raises(arena_jax.ArenaError, match="the process of abort was killed; is there enough memory"):
+        in_child(os.abort)
+
+
+@pytest.mark.slow
+def test_a_child_has_its_cores_and_its_environment():
+    assert in_child(available_cores, cores=1) == 1
+    assert in_child(os.getenv, "ARENA_JAX_TEST", environ={"ARENA_JAX_TEST": "here"}) == "here"
+    assert "ARENA_JAX_TEST" not in os.environ
