@@ -23,7 +23,7 @@ import numpy as np
 import typer
 
 from arena_jax.errors import ArenaError
-from arena_jax.parts import write_atomic
+from arena_jax.files import write_atomic
 
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results"

@@ -29,7 +29,7 @@ from rich.table import Table
 import arena_jax
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import ArenaError, check_count
-from arena_jax.parts import write_atomic
+from arena_jax.files import write_atomic
 from arena_jax.scenario import HORIZON
 from benchmarks import pinned
 from benchmarks.harness import available_cores, in_child, main, result_path, summary, surroundings, write_json

@@ -13,8 +13,8 @@ from arena_jax.cli.evaluate import evaluate_command
 from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
 from arena_jax.cli.merge import merge_command
-from arena_jax.cli.scenario import scenario_app
 from arena_jax.cli.play import play_command
+from arena_jax.cli.scenario import scenario_app
 from arena_jax.errors import ArenaError
 from arena_jax.version import __version__
 

@@ -21,10 +21,10 @@ import numpy as np
 from arena_jax.arena import Arena, make
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluate import MAX_SEED
+from arena_jax.files import write_atomic
 from arena_jax.llm.journal import Line, read_journal
 from arena_jax.llm.session import AGENT_STOPPED, ArenaSession
 from arena_jax.params import parse_overrides
-from arena_jax.files import write_atomic
 from arena_jax.scenario import digest
 from arena_jax.structs import Record
 from arena_jax.version import __version__
