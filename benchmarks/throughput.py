@@ -67,7 +67,7 @@ def cases(peers: dict[str, ModuleType], world: World, spec: str, batch: int) -> 
     env, policy, peer_form = arena_jax.make(), arena_jax.make_policy(spec), peer_policy(spec)
     months, indices = len(world.months), jnp.arange(batch, dtype=jnp.uint32)
     draws = jax.jit(pinned.month_draws)(jax.random.key(0), indices, jnp.uint32(0), jnp.zeros_like(indices))
-    rules = jax.jit(lambda draws: pinned.rules_alone(world, peer_form, draws))
+    rules = jax.jit(lambda draws: pinned.rules_alone(world, peer_form, draws), compiler_options=pinned.COMPILER_OPTIONS)
 
     def whole(seed: int) -> int:
         return int(arena_jax.rollout(env, policy, jax.random.key(seed), batch, batch=batch).months_played.sum())

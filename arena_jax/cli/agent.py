@@ -14,6 +14,7 @@ from rich.table import Table
 from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.table import money, published_json, results_json, results_tables
 from arena_jax.arena import ENVIRONMENTS
+from arena_jax.cli.cache import NoCache
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.llm.dates import date_label
@@ -179,6 +180,7 @@ def show_command(
 def scripted_command(
     directory: Directory,
     policy: Annotated[str, typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...].")],
+    no_cache: NoCache = False,
 ) -> None:
     """Play a run's episodes with a policy, through the session that agents use.
 

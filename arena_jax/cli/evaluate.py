@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from arena_jax.analysis.table import published_json, results_json, results_tables, spreads_json, spreads_table
 from arena_jax.arena import ENVIRONMENTS, make
+from arena_jax.cli.cache import NoCache
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.evaluate import evaluate
 from arena_jax.params import parse_overrides
@@ -55,6 +56,7 @@ def evaluate_command(
     ] = None,
     batch: Annotated[int, typer.Option(help="Episodes played at once.")] = DEFAULT_BATCH,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    no_cache: NoCache = False,
 ) -> None:
     """Play policies over many episodes and print the paper's Table 1 with 95% intervals.
 

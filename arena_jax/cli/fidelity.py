@@ -9,6 +9,7 @@ import typer
 from arena_jax.analysis.fidelity import EPISODES, arms_of, fidelity, published_findings
 from arena_jax.analysis.table import fidelity_json, fidelity_table
 from arena_jax.arena import ENVIRONMENTS
+from arena_jax.cli.cache import NoCache
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.params import parse_overrides
 from arena_jax.version import __version__
@@ -19,6 +20,7 @@ def fidelity_command(
     seed: Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same worlds.")] = 0,
     env_set: Annotated[list[str] | None, typer.Option(help="Parameter override NAME=VALUE; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    no_cache: NoCache = False,
 ) -> None:
     """Set published results beside simulated ones, each with its source; exit code 1 if one does not come out.
 

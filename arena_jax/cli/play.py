@@ -10,6 +10,7 @@ import jax
 import typer
 from rich.console import Console
 
+from arena_jax.cli.cache import NoCache
 from arena_jax.errors import ArenaError
 from arena_jax.llm.journal import read_journal
 from arena_jax.llm.play import Player
@@ -35,6 +36,7 @@ def play_command(
     seed: Annotated[int | None, typer.Option(help="Seed of a new game; drawn at random if left out.")] = None,
     env_set: Annotated[list[str] | None, typer.Option(help="Parameter of a new game NAME=VALUE; repeatable.")] = None,
     scenario: Annotated[Path | None, typer.Option(help="Trajectory CSV of a new game.")] = None,
+    no_cache: NoCache = False,
 ) -> None:
     """Play the CFO yourself, month by month; quit when you like and go on later with the same command.
 
