@@ -36,7 +36,7 @@ COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 _LANES = 64
 _BLOCK = 12  # months played between two looks at whether any episode goes on
 # episodes use fold_in(run key, index) with index below this number; the policies' keys branch off here
-_POLICY_STREAM = 2**32 - 1
+POLICY_STREAM = 2**32 - 1
 _TRIED: set[Any] = set()  # kinds of environment and policy that have been traced once and found sound
 
 
@@ -81,7 +81,7 @@ def _months(
 ) -> tuple[Record, Months]:
     params, scenario, horizon = env.params, env.scenario, env.scenario.horizon
     words = key_words(episode_keys(run_key, episodes))
-    policy_keys = episode_keys(jax.random.fold_in(run_key, _POLICY_STREAM), episodes)
+    policy_keys = episode_keys(jax.random.fold_in(run_key, POLICY_STREAM), episodes)
     months_axis = jnp.arange(horizon, dtype=jnp.int32)
     markets = market_at(params, scenario, months_axis)
     # constants of the company, not of the month
@@ -191,9 +191,9 @@ def rollout(
         raise ArenaError("env is a sweep; play it with jax.vmap over arena_jax.rollout.play (README: parameters)")
     _try_policy(env, policy, key)
     for name, value, low in (("episodes", episodes, 1), ("batch", batch, 1), ("first", first, 0)):
-        check_count(name, value, low, _POLICY_STREAM)
-    if first + episodes > _POLICY_STREAM:
-        raise ArenaError(f"episode indices must stay below {_POLICY_STREAM}, got {first + episodes - 1}")
+        check_count(name, value, low, POLICY_STREAM)
+    if first + episodes > POLICY_STREAM:
+        raise ArenaError(f"episode indices must stay below {POLICY_STREAM}, got {first + episodes - 1}")
     # whole vectors of the processor only: a remainder loop might round differently
     size = -(-min(batch, episodes) // _LANES) * _LANES
     dynamic, static = (None, policy) if _is_opaque(policy) else (policy, None)

@@ -83,10 +83,10 @@ def _crisis_months(months: Any, horizon: int) -> tuple[int, ...]:
     return tuple(months)
 
 
-def write_world(path: Path, world: World) -> tuple[Path, Path]:
+def write_world(path: Path, world: World, mode: int = 0o644) -> tuple[Path, Path]:
     """Write `path` as TOML and the trajectory as a CSV of the same name beside it; returns both paths.
 
-    Numbers are written with the digits that give the same floats back. Never overwrites.
+    Numbers are written with the digits that give the same floats back. mode: permissions. Never overwrites.
     """
     table = path.with_suffix(".csv")
     for file in (path, table):
@@ -95,8 +95,8 @@ def write_world(path: Path, world: World) -> tuple[Path, Path]:
     columns = [np.asarray(getattr(world.scenario, name)) for name in COLUMNS]
     rows = [",".join(("month", *COLUMNS))]
     rows += [",".join((str(month), *map(str, values))) for month, values in enumerate(zip(*columns, strict=True))]
-    write_atomic(table, ("\n".join(rows) + "\n").encode())
-    write_atomic(path, _toml(world, table.name).encode())
+    write_atomic(table, ("\n".join(rows) + "\n").encode(), mode)
+    write_atomic(path, _toml(world, table.name).encode(), mode)
     return path, table
 
 

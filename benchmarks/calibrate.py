@@ -36,7 +36,7 @@ import arena_jax
 from arena_jax.analysis.fidelity import Finding, fidelity, published_findings
 from arena_jax.analysis.metrics import episode_metrics
 from arena_jax.params import FIELDS
-from arena_jax.rollout import play, rollout
+from arena_jax.rollout import COMPILER_OPTIONS, play, rollout
 
 FITTED = (
     "lending_margin",
@@ -89,7 +89,7 @@ class Simulator:
         def play_all(envs: Any, key: jax.Array, episodes: jax.Array) -> list[Any]:
             return [jax.vmap(lambda env: play(env, p, key, episodes)[0], in_axes=(axes,))(envs) for p in made]  # noqa: B023
 
-        self._play = jax.jit(play_all)
+        self._play = jax.jit(play_all, compiler_options=COMPILER_OPTIONS)
 
     def measure(self, candidates: Candidates, seed: int, episodes: int) -> np.ndarray:
         """float64[candidates, anchors]; every candidate plays the episodes 0 .. episodes - 1 of the seed."""

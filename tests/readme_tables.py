@@ -48,6 +48,16 @@ def fidelity_rows():
         yield fidelity_cells(Verdict(finding, *figures)) | {"Source": SOURCES[finding.source]}
 
 
+def throughput_rows():
+    """What `python -m benchmarks.throughput --out benchmarks/results/throughput.json` found on two cores."""
+    found = json.loads((RESULTS / "throughput.json").read_text())
+    for cell in found["comparison"]:
+        if cell["cores"] == 2 and cell["batch"] in (4096, 16_384, 65_536):
+            ratios = {f"x {name}": f"{ratio:.3g}" for name, ratio in cell["ratio"].items()}
+            share = {"of the bound": f"{cell['bound_share']:.0%}"}
+            yield {"policy": f"`{cell['policy']}`", "batch": f"{cell['batch']:,}"} | ratios | share
+
+
 def tables():
     """Table name -> Markdown."""
     env = arena_jax.make()
@@ -59,6 +69,7 @@ def tables():
         "action": markdown(spec_rows(env.action_spec)),
         "observation": markdown(spec_rows(env.observation_spec)),
         "fidelity": markdown(list(fidelity_rows())),
+        "throughput": markdown(list(throughput_rows())),
     }
 
 

@@ -13,6 +13,8 @@ from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.table import results_json
 from arena_jax.data import data_path
 from arena_jax.llm.runs import new_run, open_episode, parse_seeds, played_episodes, read_prices, stacked
+from arena_jax.secret import commitment
+from arena_jax.worlds import parse_worlds
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +63,64 @@ def test_the_seed_is_in_one_file_that_the_owner_alone_reads(tmp_path):
     with open_episode(tmp_path / "run", 0, agent="x") as session:
         session.call("pass")
     for path in (tmp_path / "run").rglob("*"):
-        if path.name in ("seeds.json", "trajectory.csv"):
+        if path.name in ("seeds.json", "world.toml", "world.csv"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
         if path.is_file() and path.name != "seeds.json":
             assert "271828182" not in path.read_text()
             assert "271828182" not in str(path)
+
+
+def test_every_episode_may_have_a_held_out_world_of_its_own(tmp_path, monkeypatch):
+    secret = "0123456789abcdef" * 4
+    monkeypatch.setenv("ARENA_JAX_SECRET", secret)
+    new_run(tmp_path / "run", [5, 6], scenarios="secret,worlds=2")
+    monkeypatch.delenv("ARENA_JAX_SECRET")
+    worlds = []
+    for episode in range(2):
+        with open_episode(tmp_path / "run", episode) as session:
+            worlds.append(np.asarray(session.world.scenario.treasury_2y))
+            expected = parse_worlds_of(secret).scenario(episode, 132)
+            np.testing.assert_array_equal(worlds[-1], np.asarray(expected.treasury_2y))
+    assert (worlds[0] != worlds[1]).any()
+    for path in (tmp_path / "run").rglob("*"):
+        if path.parent.name == "worlds":
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert not path.is_file() or secret not in path.read_text()
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert run["scenarios"]["commitment_sha256"] == commitment(secret.encode())
+
+
+def parse_worlds_of(secret):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ARENA_JAX_SECRET", secret)
+        return parse_worlds("secret,worlds=2")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"scenarios": "generated:1"}, "2 episodes need as many worlds"),
+        ({"scenarios": "generated:0"}, "generated worlds must be"),
+        ({"scenarios": "generated:2", "scenario": "mine.csv"}, "not both"),
+    ],
+)
+def test_worlds_that_do_not_fit(tmp_path, options, message):
+    with pytest.raises(arena_jax.ArenaError, match=message):
+        new_run(tmp_path / "run", [1, 2], **options)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_world_with_a_company_of_its_own(tmp_path):
+    (tmp_path / "mine.csv").write_text(data_path("macro_trajectory.csv").read_text())
+    (tmp_path / "mine.toml").write_text(
+        'trajectory = "mine.csv"\nhorizon = 24\ncrisis_months = [3, 9, 20]\n[parameters]\ninitial_cash = 20e6\n'
+    )
+    new_run(tmp_path / "run", [1], ["tool_budget=3"], tmp_path / "mine.toml")
+    with open_episode(tmp_path / "run", 0) as session:
+        assert session.call("verify_cash_position")["cash"] == 20_000_000
+        assert session.world.scenario.horizon == 24
+        assert session.world.scenario.crisis_months.tolist() == [3, 9, 20]
+        assert session.observation.calls_left == 2
 
 
 def test_a_run_has_the_world_that_it_was_made_with(tmp_path, env):
@@ -80,7 +135,7 @@ def test_a_run_has_the_world_that_it_was_made_with(tmp_path, env):
         assert "up to 3 tool calls" in session.system_prompt
         market = session.call("analyze_market_conditions", {"indicators": ["treasury_2y"]})
         assert market["history"] == {"treasury_2y, % a year": [4.5]}
-    (tmp_path / "run" / "trajectory.csv").write_text(data_path("macro_trajectory.csv").read_text())
+    (tmp_path / "run" / "world.csv").write_text(data_path("macro_trajectory.csv").read_text())
     with pytest.raises(arena_jax.ArenaError, match="other trajectory"):
         open_episode(tmp_path / "run", 0)
 
@@ -205,7 +260,7 @@ def test_runs_of_different_worlds_are_not_mixed(monkeypatch, capsys, played, tmp
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("format", 2), ("episodes", "two"), ("env_set", [1]), ("trajectory", "/etc/passwd")]
+    ("field", "value"), [("format", 2), ("episodes", "two"), ("env_set", [1]), ("world", "/etc/passwd")]
 )
 def test_a_damaged_run_file_is_one_line(tmp_path, field, value):
     new_run(tmp_path / "run", [1])

@@ -38,6 +38,7 @@ from arena_jax.llm.runs import (
 from arena_jax.llm.scripted import play_policy
 from arena_jax.policies import make_policy
 from arena_jax.version import __version__
+from arena_jax.worlds import FORMS
 
 app = typer.Typer()
 
@@ -58,7 +59,8 @@ def new_command(
     directory: Directory,
     seeds: Annotated[str, typer.Option(help="0-4, or 3,7, or random:5 for seeds that nobody knows.")] = "random:5",
     env_set: Annotated[list[str] | None, typer.Option(help="Parameter override NAME=VALUE; repeatable.")] = None,
-    scenario: Annotated[Path | None, typer.Option(help="Trajectory CSV in place of the default one.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="World of one's own (CSV or TOML) for all episodes.")] = None,
+    scenarios: Annotated[str | None, typer.Option(help=f"Worlds, one for each episode: {FORMS}.")] = None,
     disclose_horizon: Annotated[bool, typer.Option(help="Tell the agent how many months there are.")] = False,
 ) -> None:
     """Make a run directory: one episode per seed, for one agent to play.
@@ -68,9 +70,11 @@ def new_command(
       arena-jax agent new runs/mine --seeds 0-4
 
       arena-jax agent new runs/no-delay --seeds random:5 --env-set delay_max=1
+
+      arena-jax agent new runs/held-out --seeds random:5 --scenarios secret:held-out.key,worlds=5
     """
     chosen = parse_seeds(seeds)
-    new_run(directory, chosen, env_set or [], scenario, disclose_horizon)
+    new_run(directory, chosen, env_set or [], scenario, scenarios, disclose_horizon)
     typer.echo(f"{directory}: {len(chosen)} episodes to play")
 
 

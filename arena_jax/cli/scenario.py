@@ -16,6 +16,7 @@ from arena_jax.arena import Arena, make
 from arena_jax.cli.output import print_json, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.files import write_atomic
+from arena_jax.llm.runs import RUN, read_run
 from arena_jax.parts import read_manifest
 from arena_jax.scenario import HORIZON, default_scenario
 from arena_jax.secret import commitment, read_secret
@@ -136,7 +137,7 @@ def verify_command(
     run: Annotated[str, typer.Argument(metavar="RUN|HASH", help="Run directory, or a commitment as published.")],
     secret: Annotated[Path | None, _SECRET] = None,
 ) -> None:
-    """Prove that a secret is the one behind a run or a published commitment; if not, exit code 2.
+    """Prove that a secret is the one behind a run (of policies or agents) or a published commitment; else exit code 2.
 
     Examples:
 
@@ -144,7 +145,8 @@ def verify_command(
     """
     about = {"commitment_sha256": run, **generator()}
     if Path(run).is_dir():
-        about = read_manifest(Path(run)).get("scenarios") or {}
+        directory = Path(run)
+        about = (read_run if (directory / RUN).exists() else read_manifest)(directory).get("scenarios") or {}
         if "commitment_sha256" not in about:
             raise ArenaError(f"{run} was not played in held-out worlds")
     if about["commitment_sha256"] != commitment(read_secret(secret)):

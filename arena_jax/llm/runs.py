@@ -2,7 +2,8 @@
 
 DIR/run.json                      what is played: parameters, trajectory, number of episodes
 DIR/seeds.json                    their seeds, readable by the owner alone (0600)
-DIR/trajectory.csv                the run's own trajectory, if it has one (0600: it holds the future)
+DIR/world.toml, world.csv         the run's own world, if it has one (0600: it holds the future)
+DIR/worlds/world-000.toml, .csv   that of the first episode, if every episode has its own (0600)
 DIR/episode-000/journal.jsonl     the journal of the first episode
 """
 
@@ -28,8 +29,11 @@ from arena_jax.params import parse_overrides
 from arena_jax.scenario import digest
 from arena_jax.structs import Record
 from arena_jax.version import __version__
+from arena_jax.world_file import World, read_world, write_world
+from arena_jax.worlds import parse_worlds
 
-RUN, SEEDS, TRAJECTORY = "run.json", "seeds.json", "trajectory.csv"
+RUN, SEEDS = "run.json", "seeds.json"
+ONE_WORLD, OWN_WORLDS = "world.toml", "worlds/world-{:03d}.toml"
 FORMAT = 1
 MAX_EPISODES = 1_000
 SECRET_MODE = 0o600
@@ -40,10 +44,11 @@ SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a fail
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
     "env_set": lambda value: isinstance(value, list) and all(isinstance(pair, str) for pair in value),
-    "trajectory": lambda value: value in (None, TRAJECTORY),
+    "world": lambda value: value in (None, ONE_WORLD, OWN_WORLDS),
+    "scenarios": lambda value: value is None or isinstance(value, dict),
     "disclose_horizon": lambda value: isinstance(value, bool),
     "parameters_sha256": lambda value: isinstance(value, str),
-    "trajectory_sha256": lambda value: isinstance(value, str),
+    "trajectory_sha256": lambda value: value is None or isinstance(value, str),
 }
 
 
@@ -76,10 +81,19 @@ def new_run(
     seeds: Sequence[int],
     env_set: Sequence[str] = (),
     scenario: Path | None = None,
+    scenarios: str | None = None,
     disclose_horizon: bool = False,
 ) -> None:
-    """Create a run directory; raises `ArenaError` before anything is written if what it is to hold is not sound."""
+    """Create a run directory; raises `ArenaError` before anything is written if what it is to hold is not sound.
+
+    scenario: a world file that all episodes play. scenarios: worlds (`arena_jax.worlds.FORMS`), one for each episode.
+    """
+    if scenario is not None and scenarios is not None:
+        raise ArenaError("give --scenario, one world for all episodes, or --scenarios, one for each; not both")
     env = make(scenario=scenario, **parse_overrides(list(env_set)))
+    worlds = None if scenarios is None else parse_worlds(scenarios)
+    if worlds is not None and worlds.count < len(seeds):
+        raise ArenaError(f"{len(seeds)} episodes need as many worlds, {scenarios} has {worlds.count}")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ArenaError(f"{directory} is not an empty folder; choose another one")
     run = {
@@ -87,14 +101,19 @@ def new_run(
         "arena_jax": __version__,
         "episodes": len(seeds),
         "env_set": list(env_set),
-        "trajectory": None if scenario is None else TRAJECTORY,
+        "world": OWN_WORLDS if worlds else None if scenario is None else ONE_WORLD,
+        "scenarios": worlds.about if worlds else None,
         "disclose_horizon": disclose_horizon,
         "parameters_sha256": digest(env.params),
-        "trajectory_sha256": digest(env.scenario),
+        "trajectory_sha256": None if worlds else digest(env.scenario),
     }
     write_atomic(directory / SEEDS, (json.dumps(list(seeds)) + "\n").encode(), SECRET_MODE)
     if scenario is not None:
-        write_atomic(directory / TRAJECTORY, Path(scenario).read_bytes(), SECRET_MODE)
+        write_world(directory / ONE_WORLD, read_world(scenario), SECRET_MODE)
+    if worlds is not None:
+        for episode in range(len(seeds)):
+            world = World(worlds.scenario(episode, env.scenario.horizon), {})
+            write_world(directory / OWN_WORLDS.format(episode), world, SECRET_MODE)
     write_atomic(directory / RUN, (json.dumps(run, indent=2) + "\n").encode())
 
 
@@ -117,13 +136,13 @@ def read_run(directory: Path) -> dict[str, Any]:
     return run
 
 
-def run_environment(directory: Path) -> Arena:
-    """The environment that a run is played in."""
+def run_environment(directory: Path, episode: int) -> Arena:
+    """The environment that an episode of a run is played in."""
     run = read_run(directory)
-    scenario = directory / TRAJECTORY if run["trajectory"] else None
+    scenario = directory / run["world"].format(episode) if run["world"] else None
     env = make(scenario=scenario, **parse_overrides(run["env_set"]))
     for name, tree in (("parameters", env.params), ("trajectory", env.scenario)):
-        if digest(tree) != run[f"{name}_sha256"]:
+        if run[f"{name}_sha256"] not in (None, digest(tree)):
             raise ArenaError(f"{directory} was made with other {name} than this version of arena_jax has")
     return env
 
@@ -148,7 +167,7 @@ def journal_path(directory: Path, episode: int) -> Path:
 def open_episode(directory: Path, episode: int, *, agent: str = "", model: str = "") -> ArenaSession:
     """Begin an episode of a run, or go on with it where its journal ends."""
     return ArenaSession(
-        run_environment(directory),
+        run_environment(directory, episode),
         run_seed(directory, episode),
         journal=journal_path(directory, episode),
         agent=agent,

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from arena_jax.llm.session import ArenaSession
-from arena_jax.rollout import _POLICY_STREAM
+from arena_jax.rollout import POLICY_STREAM
 from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
 
 _INSTRUMENT_NAMES = {EQUITY: "equity", DEBT: "debt"}
@@ -41,7 +41,7 @@ class _Player:
     def __init__(self, session: ArenaSession, policy: Any, seed: int) -> None:
         self.called: list[tuple[str, dict[str, Any]]] = []
         self._session, self._policy = session, policy
-        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _POLICY_STREAM), 0)
+        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), POLICY_STREAM), 0)
         self._lost_request = False  # to last month's closing
 
     def play(self) -> None:
