@@ -38,6 +38,7 @@ from benchmarks.peers.world import POLICIES, World, make_world, peer_policy
 BATCHES = (64, 256, 1024, 4096, 16_384, 65_536)
 PEERS = {"numba": "numba_parallel", "numpy": "numpy_batch", "python": "python_loop"}
 PYTHON_EPISODES = 64  # of one call at most: its rate does not depend on the batch
+PLAYED_AT_ONCE = 12  # months between two looks of batch play at whether any episode goes on
 MIN_SECONDS = 0.05  # of one sample: short calls are repeated within it
 
 
@@ -47,6 +48,7 @@ class Case:
 
     episodes: int
     call: Callable[[int], int]
+    played_share: float = 1.0  # of the horizon: a batch is left once its last episode has ended
     compile_seconds: float = 0.0
     calls: int = 1  # of one sample
 
@@ -86,7 +88,9 @@ def cases(peers: dict[str, ModuleType], world: World, spec: str, batch: int) -> 
     def drawn(peer: ModuleType, episodes: int) -> Callable[[int], int]:
         return lambda seed: months * len(peer.draw(world, episodes, seed))
 
-    found = {"arena_jax": Case(batch, whole), "stream": Case(batch, stream), "rules": Case(batch, rule)}
+    longest = int(arena_jax.rollout(env, policy, jax.random.key(0), batch, batch=batch).months_played.max())
+    played_share = -(-longest // PLAYED_AT_ONCE) * PLAYED_AT_ONCE / months
+    found = {"arena_jax": Case(batch, whole, played_share), "stream": Case(batch, stream), "rules": Case(batch, rule)}
     for name, peer in peers.items():
         episodes = min(batch, PYTHON_EPISODES) if name == "python" else batch
         found[name] = Case(episodes, played(peer, episodes))
@@ -125,6 +129,7 @@ def measure(specs: list[str], batches: list[int], repeats: int) -> list[dict[str
                         "seconds": summary(seconds),
                         "live_rate": summary([months / s for months, s in zip(live, seconds, strict=True)]),
                         "nominal_rate": summary([nominal / s for s in seconds]),
+                        "played_share": case.played_share,
                         "live_share": sum(live) / (nominal * len(live)),
                     }
                 )
@@ -153,7 +158,7 @@ def _sample(case: Case, seeds: Iterator[int]) -> tuple[float, float]:
 def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Per cores, policy and batch: arena_jax against each peer, against the bound, and everybody's share of draws.
 
-    Peers are compared by live months a second; the bound, 1 / (1 / stream + 1 / rules), by nominal ones.
+    Peers are compared by live months a second; the bound, 1 / (1 / stream + 1 / rules), by the months that are played.
     """
     groups: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
@@ -163,6 +168,7 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         live = {name: row["live_rate"]["median"] for name, row in cell.items()}
         nominal = {name: row["nominal_rate"]["median"] for name, row in cell.items()}
         bound = 1 / (1 / nominal["stream"] + 1 / nominal["rules"])
+        played = nominal["arena_jax"] * cell["arena_jax"]["played_share"]
         peers = [name for name in PEERS if name in cell]
         shares = {name: live[name] / live[f"{name} draws"] for name in peers}
         found.append(
@@ -172,8 +178,8 @@ def compare(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 "batch": batch,
                 "ratio": {name: live["arena_jax"] / live[name] for name in peers},
                 "bound": bound,
-                "bound_share": nominal["arena_jax"] / bound,
-                "random_share": {"arena_jax": nominal["arena_jax"] / nominal["stream"]} | shares,
+                "bound_share": played / bound,
+                "random_share": {"arena_jax": played / nominal["stream"]} | shares,
             }
         )
     return found
@@ -230,7 +236,8 @@ def plot(path: Path, rows: list[dict[str, Any]], comparison: list[dict[str, Any]
                 axis.plot([row["batch"] for row in line], rate["median"], marker="o", markersize=3, label=name)
                 axis.fill_between([row["batch"] for row in line], rate["q1"], rate["q3"], alpha=0.25)
         cells = [cell for cell in comparison if here(cell)]
-        lived = {row["batch"]: row["live_share"] for row in rows if here(row) and row["engine"] == "arena_jax"}
+        ours = [row for row in rows if here(row) and row["engine"] == "arena_jax"]
+        lived = {row["batch"]: row["live_share"] / row["played_share"] for row in ours}
         bound = [cell["bound"] * lived[cell["batch"]] for cell in cells]
         axis.plot([cell["batch"] for cell in cells], bound, "k--", linewidth=1, label="bound of arena_jax")
         axis.set(xscale="log", yscale="log", title=f"{spec.partition(':')[0]}, {count} core{'s' * (count > 1)}")
