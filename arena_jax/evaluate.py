@@ -71,7 +71,7 @@ def evaluate(
     if out is not None:
         open_run(Path(out), run_manifest(env, policies, split, worlds, seed, shard, fields))
 
-    key = jax.random.key(seed)
+    key, pad_to = jax.random.key(seed), min(split.part, split.episodes)  # one program for all parts and worlds
     results: dict[str, dict[str, Any]] = {}
     for number, (spec, policy) in enumerate(made.items()):
         folder = None if out is None else Path(out) / policy_folder(number, spec)
@@ -79,7 +79,9 @@ def evaluate(
         for start in starts:
             outcome = None if folder is None else read_part(folder, split, start, with_months=bool(fields))
             if outcome is None:
-                play = partial(rollout, policy=policy, key=key, batch=batch, record=fields, on_progress=on_progress)
+                play = partial(
+                    rollout, policy=policy, key=key, batch=batch, pad_to=pad_to, record=fields, on_progress=on_progress
+                )
                 outcome, months = _play_part(play, env, worlds, split, start)
                 if folder is not None:
                     write_part(folder, split, start, outcome, months)
@@ -93,7 +95,7 @@ def evaluate(
 def _play_part(
     play: Callable[..., Any], env: Arena, worlds: Worlds | None, split: Split, start: int
 ) -> tuple[Record, Months | None]:
-    """A part's records and, where recorded, its months; world by world, one batch shape for all."""
+    """A part's records and, where recorded, its months; world by world."""
     stop = start + split.size(start)
     played = []
     for first in range(start, stop, split.part if split.worlds == 1 else split.episodes):

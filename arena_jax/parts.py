@@ -26,9 +26,10 @@ from arena_jax.files import HALF, write_atomic
 from arena_jax.structs import Record
 
 PART = 16_384  # episodes
+MAX_WORLD_EPISODES = 64 * PART  # of one of several worlds: a part holds whole worlds
 MAX_EPISODES = 2**32 - 2  # indices are 32-bit words, and the last two are not for episodes
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 Months = dict[str, np.ndarray]
 # manifest fields in which one run may differ: always the machine, between shards their share
 _MACHINE, _SHARD = ("device",), ("device", "shard")
@@ -43,6 +44,10 @@ class Split:
 
     def __post_init__(self) -> None:
         check_count("episodes", self.episodes, 1, MAX_EPISODES)
+        if self.worlds > 1 and self.episodes > MAX_WORLD_EPISODES:
+            raise ArenaError(
+                f"episodes of each of several worlds: at most {MAX_WORLD_EPISODES:,}, got {self.episodes:,}"
+            )
         if self.total > MAX_EPISODES:
             raise ArenaError(f"episodes must be at most {MAX_EPISODES} over all worlds, got {self.total}")
 

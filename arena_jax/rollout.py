@@ -64,20 +64,24 @@ def _play(
     episodes: jax.Array,
     policy_static: Any = None,
     fields: tuple[str, ...] = (),
+    leaves_early: bool = False,
 ) -> tuple[Record, Months]:
     """Play the episodes with the indices uint32[n] to their ends: record with leaves [n], fields [n, T]."""
+    months = partial(_months, fields, leaves_early)
     if policy_static is not None:
-        return pruned(lambda *args: _months(fields, args[0], policy_static, *args[1:]))(env, run_key, episodes)
-    return pruned(partial(_months, fields))(env, policy, run_key, episodes)
+        return pruned(lambda *args: months(args[0], policy_static, *args[1:]))(env, run_key, episodes)
+    return pruned(months)(env, policy, run_key, episodes)
 
 
-_STATIC = ("policy_static", "fields")
-play = jax.jit(_play, static_argnames=_STATIC)  # for use inside `jax.vmap` and `jax.jit`
-_play_batch = jax.jit(_play, static_argnames=_STATIC, compiler_options=COMPILER_OPTIONS)
+_STATIC = ("policy_static", "fields", "leaves_early")
+# for use inside `jax.vmap` and `jax.jit`: in a sweep of environments the random numbers stay common to all of them
+play = jax.jit(_play, static_argnames=_STATIC)
+# what `rollout` runs: a program of its own, with options that only those take
+play_batch = jax.jit(partial(_play, leaves_early=True), static_argnames=_STATIC[:2], compiler_options=COMPILER_OPTIONS)
 
 
 def _months(
-    fields: tuple[str, ...], env: Arena, policy: Any, run_key: jax.Array, episodes: jax.Array
+    fields: tuple[str, ...], leaves_early: bool, env: Arena, policy: Any, run_key: jax.Array, episodes: jax.Array
 ) -> tuple[Record, Months]:
     params, scenario, horizon = env.params, env.scenario, env.scenario.horizon
     words = key_words(episode_keys(run_key, episodes))
@@ -117,7 +121,7 @@ def _months(
     def one_block(carry: Any, rows: Any) -> tuple[Any, Months]:
         # a batch whose episodes have all ended is not played on
         live = lambda carry: jax.lax.scan(one_month, carry, rows)
-        shapes = jax.eval_shape(live, carry)[1]
+        shapes = jax.eval_shape(live, carry)[1] if fields else {}
         ended = lambda carry: (carry, jax.tree.map(lambda field: jnp.zeros(field.shape, field.dtype), shapes))
         return jax.lax.cond(jnp.any(carry[0].status == RUNNING), live, ended, carry)
 
@@ -125,10 +129,14 @@ def _months(
     memory = jax.vmap(policy.init)(jax.vmap(jax.random.fold_in, in_axes=(0, None))(policy_keys, 2 * horizon))
     draws = packed_draws(words, jnp.int32(0), state.tally.requests)
     rows = (markets, signals_at(scenario, months_axis))
-    block = next(size for size in range(_BLOCK, 0, -1) if horizon % size == 0)
-    rows = jax.tree.map(lambda leaf: leaf.reshape(horizon // block, block, *leaf.shape[1:]), rows)
-    (state, survived, _, _), months = jax.lax.scan(one_block, (state, survived, memory, draws), rows)
-    months = jax.tree.map(lambda leaf: leaf.reshape(horizon, -1), months)
+    carry = (state, survived, memory, draws)
+    if leaves_early:
+        block = next(size for size in range(_BLOCK, 0, -1) if horizon % size == 0)
+        rows = jax.tree.map(lambda leaf: leaf.reshape(horizon // block, block, *leaf.shape[1:]), rows)
+        (state, survived, _, _), months = jax.lax.scan(one_block, carry, rows)
+        months = jax.tree.map(lambda leaf: leaf.reshape(horizon, -1), months)
+    else:
+        (state, survived, _, _), months = jax.lax.scan(one_month, carry, rows)
     record = make_record(params, scenario.crisis_months, dataclasses.replace(state, month=survived))
     return record, jax.tree.map(jnp.transpose, months)
 
@@ -142,6 +150,7 @@ def rollout(
     *,
     batch: int = ...,
     first: int = ...,
+    pad_to: int = ...,
     on_progress: Callable[[int], None] = ...,
 ) -> Record: ...
 
@@ -155,6 +164,7 @@ def rollout(
     *,
     batch: int = ...,
     first: int = ...,
+    pad_to: int = ...,
     record: Sequence[str],
     on_progress: Callable[[int], None] = ...,
 ) -> tuple[Record, Months]: ...
@@ -168,6 +178,7 @@ def rollout(
     *,
     batch: int = DEFAULT_BATCH,
     first: int = 0,
+    pad_to: int = 0,
     record: Sequence[str] = (),
     on_progress: Callable[[int], None] = lambda episodes_done: None,
 ) -> Record | tuple[Record, Months]:
@@ -177,6 +188,7 @@ def rollout(
         methods, which is compiled in: don't change it afterwards.
     key: the run key; an episode's key is fold_in(key, index), so its outcome depends on neither batch nor order.
     batch: episodes played at once; more use more memory.
+    pad_to: lanes, up to `batch`, that fewer episodes are played in, so that calls of unlike size share a compilation.
     record: fields (`arena_jax.trajectory.RECORDERS`) to return beside the record, a dict of arrays [episodes, T] with
         the mask "alive": what follows an episode's end is not meant to be read.
     on_progress: called with the size of each batch played.
@@ -190,18 +202,23 @@ def rollout(
     if any(np.ndim(value) for value in vars(env.params).values()):
         raise ArenaError("env is a sweep; play it with jax.vmap over arena_jax.rollout.play (README: parameters)")
     _try_policy(env, policy, key)
-    for name, value, low in (("episodes", episodes, 1), ("batch", batch, 1), ("first", first, 0)):
+    for name, value, low in (
+        ("episodes", episodes, 1),
+        ("batch", batch, 1),
+        ("first", first, 0),
+        ("pad_to", pad_to, 0),
+    ):
         check_count(name, value, low, POLICY_STREAM)
     if first + episodes > POLICY_STREAM:
         raise ArenaError(f"episode indices must stay below {POLICY_STREAM}, got {first + episodes - 1}")
     # whole vectors of the processor only: a remainder loop might round differently
-    size = -(-min(batch, episodes) // _LANES) * _LANES
+    size = -(-min(batch, max(episodes, pad_to)) // _LANES) * _LANES
     dynamic, static = (None, policy) if _is_opaque(policy) else (policy, None)
     parts = []
     for start in range(first, first + episodes, size):
         wanted = min(size, first + episodes - start)
         indices = (start + np.arange(size, dtype=np.uint64)).astype(np.uint32)
-        played = _play_batch(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
+        played = play_batch(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
         parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:wanted], played))  # noqa: B023
         on_progress(wanted)
     outcome, months = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)

@@ -41,7 +41,8 @@ def read_secret(path: str | Path | None = None) -> bytes:
 
 def _read_private(path: Path) -> bytes:
     try:
-        with open(path, "rb") as file:
+        # without waiting for whoever might write into a pipe
+        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise ArenaError(f"secret file {path} is not a regular file")

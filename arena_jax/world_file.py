@@ -9,6 +9,7 @@ initial_cash = 15e6
 
 from __future__ import annotations
 
+import json
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -96,14 +97,18 @@ def write_world(path: Path, world: World, mode: int = 0o644) -> tuple[Path, Path
     rows = [",".join(("month", *COLUMNS))]
     rows += [",".join((str(month), *map(str, values))) for month, values in enumerate(zip(*columns, strict=True))]
     write_atomic(table, ("\n".join(rows) + "\n").encode(), mode)
-    write_atomic(path, _toml(world, table.name).encode(), mode)
+    try:
+        write_atomic(path, _toml(world, table.name).encode(), mode)
+    except ArenaError:
+        table.unlink()  # half a world is none
+        raise
     return path, table
 
 
 def _toml(world: World, table: str) -> str:
     crises = np.asarray(world.scenario.crisis_months).tolist()
     lines = [
-        f'trajectory = "{table}"  # months 0 to horizon - 1; columns and units: data/README.md',
+        f"trajectory = {json.dumps(table)}  # months 0 to horizon - 1; columns and units: data/README.md",
         f"horizon = {world.scenario.horizon}  # months to play",
         f"crisis_months = {crises}  # three or more, rising",
         "",
@@ -112,6 +117,7 @@ def _toml(world: World, table: str) -> str:
     ]
     for name, field in FIELDS.items():
         value, about = world.parameters.get(name, field.default), field.metadata
+        value = value if isinstance(value, bool) else np.asarray(value).item()
         text = str(value).lower() if isinstance(value, bool) else repr(value)
         limits = "" if isinstance(value, bool) else f", {about['low']:g} to {about['high']:g}"
         lines.append(f"{name} = {text}  # {about['unit']}{limits}: {about['about']}")

@@ -29,7 +29,7 @@ import arena_jax
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import check_count
 from arena_jax.parts import MAX_EPISODES
-from arena_jax.rollout import DEFAULT_BATCH, play
+from arena_jax.rollout import DEFAULT_BATCH, play_batch
 from arena_jax.scenario import HORIZON
 from arena_jax.structs import Record
 from benchmarks.harness import in_child, main, peak_memory, result_path, summary, surroundings, write_json
@@ -41,6 +41,7 @@ REPEATS = 7
 SEED = 0
 HOST_DEVICES = 2  # that a CPU is split into
 MEMORY_BETWEEN = (10**5, 10**7)  # episodes whose peaks are compared
+MOST_MEMORY = 100e6  # bytes that the peak may rise between them
 
 
 def digest(record: Record) -> str:
@@ -91,7 +92,7 @@ def sharded(spec: str, devices: int, episodes: int, repeats: int) -> dict[str, A
     seconds = []
     for _ in range(1 + repeats):
         start = time.perf_counter()
-        record, _ = jax.block_until_ready(play(env, policy, key, indices))
+        record, _ = jax.block_until_ready(play_batch(env, policy, key, indices))
         seconds.append(time.perf_counter() - start)
     return {
         "devices": devices,
@@ -173,13 +174,15 @@ def scaling(
     write_json(path, result)
     console = table_console()
     console.print(*tables(growth, spread), sep="\n")
-    low, high = MEMORY_BETWEEN
+    (low, high), too_much = MEMORY_BETWEEN, False
     if low in peaks and high in peaks:
-        print(f"resident memory of {high:,} episodes above that of {low:,}: {(peaks[high] - peaks[low]) / 1e6:.0f} MB")
+        growth_of_memory = peaks[high] - peaks[low]
+        too_much = growth_of_memory > MOST_MEMORY
+        print(f"resident memory of {high:,} episodes above that of {low:,}: {growth_of_memory / 1e6:.0f} MB")
     verdict = "bit-identical" if is_same else "DIFFERENT"
     print(f"records for batches {', '.join(map(str, batches))} and for {counts} devices: {verdict}")
     print(f"written to {path}")
-    if not is_same:
+    if not is_same or too_much:
         sys.exit(1)
 
 

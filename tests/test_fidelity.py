@@ -36,6 +36,7 @@ def test_the_published_findings_are_well_formed():
         assert (f.published is None) == (f.rule in ("at least", "report")), f.claim
         assert f.published is not None or f.published_text, f.claim
         assert (f.runs > 0) == (f.rule == "near"), f.claim
+        assert bool(f.difference) == (not np.isnan(f.expected)), f.claim
         for arm in f.arms:
             arena_jax.make(**dict(arm.environment))
             arena_jax.make_policy(arm.policy)
@@ -67,7 +68,9 @@ def test_near_adds_two_combined_standard_errors_to_the_tolerance():
     edge = found.measured + found.allowance
     assert judged(published=edge - 0.01).verdict == "pass"
     assert judged(published=edge + 0.01).verdict == "fail"
-    assert judged(published=edge + 0.01, difference="a reason").verdict == "known"
+    known = {"published": edge + 0.01, "difference": "a reason"}
+    assert judged(expected=found.measured + 4.9, **known).verdict == "known"
+    assert judged(expected=found.measured + 5.1, **known).verdict == "fail"
 
 
 def test_within_allows_the_tolerance_alone():
@@ -102,8 +105,14 @@ def test_policies_are_parted_by_when_they_first_ask():
     rows = [judged(policy="", across=order, rule="at least", published=None, metric="full_survival", least=0.3)
             for order in (across, across[::-1])]  # fmt: skip
     assert rows[0].measured == rows[1].measured > 0.3
-    with pytest.raises(ArenaError, match="one side of the cash peak"):
-        judged(policy="", across=across[:1], rule="at least", published=None)
+    alone = judged(policy="", across=across[:1], rule="at least", published=None)
+    assert np.isnan(alone.measured) and alone.verdict == "fail"
+
+
+def test_an_undefined_figure_is_a_dash_and_null():
+    found = judged(rule="report", published=None, published_text="37%", metric="approvals", statistic="rate")
+    assert np.isnan(found.measured) and fidelity_cells(found)["Measured"] == "–"
+    assert fidelity_json([found], {"replication": "a study"})[0]["low"] is None
 
 
 def test_another_calibration_fails():
@@ -122,7 +131,7 @@ def test_an_arm_is_played_once():
 def test_the_table_names_every_source_and_reason(capsys):
     from rich.console import Console
 
-    verdicts = [judged(published=50, difference="a reason")]
+    verdicts = [judged(published=50, difference="a reason", expected=33)]
     Console(width=180).print(fidelity_table(verdicts, {"replication": "a study"}, "title"))
     shown = capsys.readouterr().out
     assert "Source: a study" in shown and "known difference [1]" in shown and "[1] a reason" in shown

@@ -18,7 +18,7 @@ import numpy as np
 from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Moments, episode_metrics, estimate
 from arena_jax.arena import make
 from arena_jax.data import data_path
-from arena_jax.errors import ArenaError, check_count
+from arena_jax.errors import check_count
 from arena_jax.policies import make_policy
 from arena_jax.rollout import rollout
 from arena_jax.structs import Record
@@ -56,6 +56,7 @@ class Finding:
     tolerance: float = 0.0
     least: float = 0.0
     difference: str = ""
+    expected: float = math.nan
 
     @property
     def arms(self) -> tuple[Arm, ...]:
@@ -132,10 +133,9 @@ def _judge(finding: Finding, records: Sequence[Record]) -> Verdict:
     values = [episode_metrics(record)[finding.metric] for record in records]
     if finding.across:
         early = [_asks_before_peak(record, records[0]) for record in records[1:]]
-        if all(early) or not any(early):
-            raise ArenaError(f"{finding.claim}: the policies all ask on one side of the cash peak")
-        pick = lambda wanted: np.mean([v for v, e in zip(values[1:], early, strict=True) if e == wanted], axis=0)
-        measured, low, high = _mean(pick(True) - pick(False))
+        groups = [[v for v, e in zip(values[1:], early, strict=True) if e == wanted] for wanted in (True, False)]
+        # undefined where all policies ask on one side of the peak
+        measured, low, high = _mean(np.mean(groups[0], 0) - np.mean(groups[1], 0)) if all(groups) else (math.nan,) * 3
     elif finding.against is not None:
         measured, low, high = _mean(values[0] - values[1])
     elif finding.statistic == "mean":
@@ -144,7 +144,8 @@ def _judge(finding: Finding, records: Sequence[Record]) -> Verdict:
     else:
         measured, low, high = _resampled(finding.statistic, values[0], np.asarray(records[0].requests, np.float64))
     allowance, holds = _rule(finding, measured, low, high, len(values[0]))
-    outside = "known" if finding.difference else "fail"
+    is_known = bool(finding.difference) and abs(measured - finding.expected) <= finding.tolerance
+    outside = "known" if is_known else "fail"
     return Verdict(finding, measured, low, high, allowance, "" if holds is None else "pass" if holds else outside)
 
 
@@ -172,6 +173,8 @@ def _resampled(statistic: str, values: np.ndarray, requests: np.ndarray) -> tupl
         "rate": ((values, requests), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis)),
     }
     data, function = statistics[statistic]
+    if statistic == "rate" and not requests.any():
+        return (math.nan,) * 3
     interval = stats.bootstrap(
         data,
         function,

@@ -165,6 +165,8 @@ def published_json() -> list[dict[str, Any]]:
 
 def _figure(finding: Finding, value: float) -> str:
     """A figure of a finding; a difference carries its sign, and one of shares is in percentage points."""
+    if math.isnan(value):
+        return "–"
     sign = "+" if finding.is_difference and value >= 0 else ""
     if finding.unit == "share":
         return f"{sign}{100 * value:.1f}{' pts' if finding.is_difference else '%'}"
@@ -212,6 +214,10 @@ def fidelity_table(verdicts: Sequence[Verdict], sources: Mapping[str, str], titl
     return table
 
 
+def _figures(verdict: Verdict) -> dict[str, float]:
+    return {"measured": verdict.measured, "low": verdict.low, "high": verdict.high}
+
+
 def fidelity_json(verdicts: Sequence[Verdict], sources: Mapping[str, str]) -> list[dict[str, Any]]:
     """The same rows as plain data: money in $, shares in [0, 1]."""
     return [
@@ -224,9 +230,7 @@ def fidelity_json(verdicts: Sequence[Verdict], sources: Mapping[str, str]) -> li
             "is_difference": v.finding.is_difference,
             "published": v.finding.published,
             "published_text": v.finding.published_text,
-            "measured": v.measured,
-            "low": v.low,
-            "high": v.high,
+            **{name: None if math.isnan(found) else found for name, found in _figures(v).items()},
             "rule": v.finding.rule,
             "allowance": v.allowance,
             "least": v.finding.least if v.finding.rule == "at least" else None,

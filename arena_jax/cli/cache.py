@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 from pathlib import Path
 from typing import Annotated
 
 import jax
+import jaxlib
 import typer
 
 MODE = 0o700  # what is compiled is run: nobody else may write it
 
 
 def cache_folder() -> Path:
-    """Where compiled programs are kept (XDG base directories), one folder per release of JAX."""
+    """Where compiled programs are kept (XDG base directories), one folder per release of JAX and kind of machine."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "arena_jax" / f"jax-{jax.__version__}"
+    # a home shared by unlike machines holds a folder for each kind
+    machine = hashlib.sha256(f"{platform.machine()} {_processor()}".encode()).hexdigest()[:12]
+    return Path(base) / "arena_jax" / f"jax-{jax.__version__}-jaxlib-{jaxlib.__version__}-{machine}"
+
+
+def _processor() -> str:
+    """What the compiler may use of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
 def _set_up(no_cache: bool) -> bool:
@@ -26,7 +40,7 @@ def _set_up(no_cache: bool) -> bool:
     try:
         for place in (folder.parent, folder):
             place.mkdir(mode=MODE, parents=True, exist_ok=True)
-            if place.lstat().st_uid != os.getuid():
+            if hasattr(os, "getuid") and place.lstat().st_uid != os.getuid():
                 return no_cache
             place.chmod(MODE)
     except (OSError, RuntimeError):  # no home, or not writable: compile afresh

@@ -60,7 +60,8 @@ def new_command(
     """
     if path.suffix != ".toml":
         raise ArenaError(f"a world is written as NAME.toml, got {path}")
-    for file in write_world(path, _world(source)):
+    mode = 0o600 if source.startswith("secret") else 0o644  # a held-out trajectory stays its owner's
+    for file in write_world(path, _world(source), mode):
         typer.echo(file)
 
 
