@@ -22,7 +22,7 @@ from rich.table import Table
 import arena_jax
 from arena_jax.cli.output import table_console
 from arena_jax.errors import check_count
-from arena_jax.rollout import play
+from arena_jax.rollout import play_batch
 from arena_jax.scenario import HORIZON
 from arena_jax.structs import Record
 from benchmarks.harness import main, result_path, summary, surroundings, write_json
@@ -78,7 +78,7 @@ def agreement(mine: Record, reference: Record) -> dict[str, Any]:
 
 def rate(device: jax.Device, episodes: int) -> dict[str, Any]:
     """Rate and compilation of one batch, several keys and amounts; the number of programs that they needed."""
-    compiled: Any = play  # its type hides the number of programs in its cache
+    compiled: Any = play_batch  # its type hides the number of programs in its cache
     with jax.default_device(device):
         env, policies = arena_jax.make(), [arena_jax.make_policy(spec) for spec in RATE_POLICIES]
         indices, seconds, programs = jnp.arange(episodes, dtype=jnp.uint32), [], compiled._cache_size()
@@ -133,7 +133,7 @@ def gpu_check(
         check_count("episodes", size, 1, 2**26)
     compared, start = REDUCED_COMPARED if is_reduced else COMPARED, time.perf_counter()
     # first, so that the peaks of memory grow with the sizes
-    rates = [rate(device, size) for size in sorted(sizes)]
+    rates = [rate(device, size) for size in sorted(set(sizes))]
     agreements = {
         spec: agreement(played(device, spec, compared), played(host, spec, compared)) for spec in policy or POLICIES
     }

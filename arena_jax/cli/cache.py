@@ -36,8 +36,8 @@ def _set_up(no_cache: bool) -> bool:
     """Turn JAX's persistent compilation cache on, unless told not to or the user has one of their own."""
     if no_cache or jax.config.values["jax_compilation_cache_dir"] is not None:
         return no_cache
-    folder = cache_folder()
     try:
+        folder = cache_folder()
         for place in (folder.parent, folder):
             place.mkdir(mode=MODE, parents=True, exist_ok=True)
             if hasattr(os, "getuid") and place.lstat().st_uid != os.getuid():
