@@ -128,7 +128,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise ArenaError(f"{directory} is not a run directory: it has no {MANIFEST}") from None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         raise ArenaError(f"{path} is not readable JSON") from None
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArenaError(f"{path} is not a manifest of format {FORMAT}")
@@ -196,17 +196,23 @@ def differences(one: dict[str, Any], other: dict[str, Any], free: tuple[str, ...
 
 def open_run(directory: Path, manifest: dict[str, Any]) -> None:
     """Create the run directory, or check that the one there is of the same run; clears what a kill left."""
-    if directory.is_dir():
-        for half in directory.rglob(f"{HALF}*"):
-            half.unlink(missing_ok=True)
     if (directory / MANIFEST).exists():
         found = next(differences(read_manifest(directory), manifest, _MACHINE), None)
         if found:
             raise ArenaError(f"{directory} holds another run ({found}); choose another folder")
+        folders = [directory / policy_folder(number, spec) for number, spec in enumerate(manifest["policies"])]
+        _clear([half for folder in folders for half in folder.glob(f"{HALF}*")])
+    _clear(list(directory.glob(f"{HALF}{MANIFEST}-*")))
+    if (directory / MANIFEST).exists():
         return
     if directory.is_dir() and any(directory.iterdir()):
         raise ArenaError(f"{directory} is not empty and not a run directory; choose another folder")
     write_atomic(directory / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
+
+
+def _clear(halves: Sequence[Path]) -> None:
+    for half in halves:
+        half.unlink(missing_ok=True)
 
 
 def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:

@@ -130,6 +130,8 @@ def read_columns(path: Path, horizon: int | None = None) -> dict[str, np.ndarray
     needed = HORIZON if horizon is None else horizon
     if len(rows) < needed:
         raise ArenaError(f"{path}: {len(rows)} months, at least {needed} are needed")
+    if len(rows) > MAX_HORIZON:
+        raise ArenaError(f"{path}: {len(rows)} months, at most {MAX_HORIZON} are allowed")
     rows = rows[:horizon]
     for number, row in enumerate(rows):
         if row["month"] != str(number):

@@ -53,7 +53,9 @@ def _read_private(path: Path) -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, ArenaError):
             raise
-        raise ArenaError(f"can't read secret file {path}: {getattr(error, 'strerror', error)}") from None
+        # what is no file may be the secret itself, given by mistake
+        named = path if path.parent.is_dir() and len(path.name) < SHORTEST else "as given"
+        raise ArenaError(f"can't read secret file {named}: {getattr(error, 'strerror', error)}") from None
 
 
 def commitment(secret: bytes) -> str:

@@ -39,6 +39,19 @@ def test_a_folder_that_cannot_be_used_is_done_without(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_folder_that_others_may_write_or_a_link_is_not_trusted(tmp_path):
+    (tmp_path / "loose" / "arena_jax").mkdir(parents=True)
+    (tmp_path / "loose" / "arena_jax").chmod(0o777)
+    (tmp_path / "link").mkdir()
+    (tmp_path / "target").mkdir(mode=0o755)
+    (tmp_path / "link" / "arena_jax").symlink_to(tmp_path / "target")
+    for name in ("loose", "link"):
+        done = run(tmp_path / name)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert list((tmp_path / name / "arena_jax").iterdir()) == []
+    assert stat.S_IMODE((tmp_path / "target").stat().st_mode) == 0o755
+
+
 def test_a_damaged_entry_is_compiled_afresh(tmp_path):
     first = run(tmp_path)
     for path in (tmp_path / "arena_jax").rglob("*-cache"):

@@ -47,6 +47,22 @@ def test_json_has_every_metric_and_says_what_was_run(monkeypatch, capsys):
     assert {row["agent"] for row in found["published"]} >= {"Human", "Overall"}
 
 
+def test_a_policy_by_path_is_named_as_it_is_written(monkeypatch, capsys, tmp_path):
+    """`:factory:` is also the name of an emoji."""
+    (tmp_path / "mypol.py").write_text("from arena_jax.policies.heuristics import GreedyEquity as factory\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    code, out, _ = arena(monkeypatch, capsys, "evaluate", "--policy", "mypol:factory:amount=20e6", "--episodes", "64")
+    assert code == 0
+    assert "mypol:factory" in out
+
+
+def test_a_world_of_ones_own_is_in_the_title(monkeypatch, capsys, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert arena(monkeypatch, capsys, "scenario", "new", "mine.toml")[0] == 0
+    options = ["--policy", "never-raise", "--episodes", "64", "--scenario", "mine.toml"]
+    assert "mine.toml" in arena(monkeypatch, capsys, "evaluate", *options)[1].splitlines()[0]
+
+
 def test_one_episode_has_no_interval(monkeypatch, capsys):
     code, out, _ = arena(monkeypatch, capsys, "evaluate", "--policy", "never-raise", "--episodes", "1", "--json")
     assert code == 0

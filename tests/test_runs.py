@@ -254,3 +254,13 @@ def test_kill_9_at_ten_points_and_go_on(tmp_path):
     assert len(list(out.rglob("part-*.parquet"))) < 20
     subprocess.run([*command, "--out", str(out)], check=True, env=environment, capture_output=True)
     assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path, env):
+    (tmp_path / "docs" / "sub").mkdir(parents=True)
+    for name in ("sub/.half-finished-thesis", ".half-an-hour"):
+        (tmp_path / "docs" / name).write_text("precious")
+    with pytest.raises(arena_jax.ArenaError, match="not empty"):
+        evaluate(env, ["never-raise"], episodes=10, out=tmp_path / "docs")
+    assert (tmp_path / "docs" / "sub" / ".half-finished-thesis").read_text() == "precious"
+    assert (tmp_path / "docs" / ".half-an-hour").exists()

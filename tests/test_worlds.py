@@ -15,6 +15,7 @@ from arena_jax import generator, parts
 from arena_jax.analysis.metrics import METRICS, Metric, episode_metrics
 from arena_jax.analysis.scenario_view import sparkline
 from arena_jax.analysis.spread import spread
+from arena_jax.analysis.table import spreads_tables
 from arena_jax.evaluate import evaluate
 from arena_jax.rollout import play_batch
 from arena_jax.scenario import COLUMNS
@@ -455,3 +456,15 @@ def test_a_thousand_worlds_of_a_thousand_episodes_for_three_policies_in_three_mi
     evaluate(env, policies, episodes=1_000, scenarios="generated:1000")
     assert time.perf_counter() - start < 180
     assert play_batch._cache_size() == 3
+
+
+@pytest.mark.parametrize("width", [80, 180])
+def test_the_spread_is_whole_at_any_width(env, capsys, width):
+    from rich.console import Console
+
+    tables = spreads_tables(run(env), "a title", width)
+    Console(width=width, emoji=False).print(*tables, sep="\n")
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert all(spec in shown for spec in POLICIES)
+    assert ("95th" in shown) == (width == 180)

@@ -18,7 +18,7 @@ import numpy as np
 from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Moments, episode_metrics, estimate
 from arena_jax.arena import make
 from arena_jax.data import data_path
-from arena_jax.errors import check_count
+from arena_jax.errors import ArenaError, brief, check_count
 from arena_jax.policies import make_policy
 from arena_jax.rollout import rollout
 from arena_jax.structs import Record
@@ -97,9 +97,12 @@ class Verdict:
 
 def published_findings() -> tuple[dict[str, str], list[Finding]]:
     """The sources by key, and the findings in order."""
-    with open(data_path("findings.toml"), "rb") as file:
-        data = tomllib.load(file)
-    return data["sources"], [Finding(**row) for row in data["finding"]]
+    path = data_path("findings.toml")
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return data["sources"], [Finding(**row) for row in data["finding"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ArenaError(f"{path} is damaged: {brief(error)}; install arena_jax again") from None
 
 
 def fidelity(

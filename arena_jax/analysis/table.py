@@ -29,7 +29,7 @@ TABLE_1 = (
     "actions",
     "raised",
 )
-WIDE = 175  # columns that the whole table needs
+WIDE, WIDE_SPREAD = 175, 100  # columns that the whole tables need
 
 
 def money(dollars: float) -> str:
@@ -90,29 +90,40 @@ def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequenc
     return table
 
 
-def spreads_table(results: Mapping[str, Mapping[str, Spread]], title: str) -> Table:
-    """The columns of Table 1 as rows: how they differ across worlds and within one."""
+def spreads_tables(results: Mapping[str, Mapping[str, Spread]], title: str, width: int) -> list[Table]:
+    """A table a policy, the columns of Table 1 as rows: how they differ across worlds and within one.
+
+    Percentiles are left out where `width` columns are too few.
+    """
     caption = (
         "95%: interval of the mean over worlds. SD across: of the worlds' means, sampling error taken off; within: "
+        "of one world's episodes."
     )
-    caption += "of one world's episodes. 5th to 95th: percentiles of the worlds' means."
+    percentiles = PERCENTILES if width >= WIDE_SPREAD else ()
+    if percentiles:
+        caption += " 5th to 95th: percentiles of the worlds' means."
+    tables = [_spreads_table(label, spreads, percentiles) for label, spreads in results.items()]
+    tables[0].title = f"{title}\n{tables[0].title}"
+    tables[-1].caption = caption
+    return tables
+
+
+def _spreads_table(label: str, spreads: Mapping[str, Spread], percentiles: Sequence[int]) -> Table:
     table = Table(
-        title=title, caption=caption, box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1),
+        title=escape(label), box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1),
         pad_edge=False, show_edge=False,
     )  # fmt: skip
-    table.add_column("Agent", overflow="fold", max_width=40)
     table.add_column("", no_wrap=True)
-    for heading in ("Mean", "95%", "SD across", "SD within", *(f"{share}th" for share in PERCENTILES)):
+    for heading in ("Mean", "95%", "SD across", "SD within", *(f"{share}th" for share in percentiles)):
         table.add_column(heading, justify="right", no_wrap=True)
-    for label, spreads in results.items():
-        for name in TABLE_1:
-            metric, found = METRICS[name], spreads[name]
-            number = lambda value, metric=metric: "–" if math.isnan(value) else _number(metric, value)
-            interval = "–" if math.isnan(found.low) else f"{number(found.low)}–{number(found.high)}"
-            numbers = [number(value) for value in (found.sd_across, found.sd_within, *found.percentiles)]
-            agent = escape(label) if name == TABLE_1[0] else ""
-            table.add_row(agent, metric.heading, number(found.mean), interval, *numbers)
-        table.add_section()
+    for name in TABLE_1:
+        metric, found = METRICS[name], spreads[name]
+        number = lambda value, metric=metric: "–" if math.isnan(value) else _number(metric, value)
+        interval = "–" if math.isnan(found.low) else f"{number(found.low)}–{number(found.high)}"
+        numbers = [
+            number(value) for value in (found.sd_across, found.sd_within, *found.percentiles[: len(percentiles)])
+        ]
+        table.add_row(metric.heading, number(found.mean), interval, *numbers)
     return table
 
 

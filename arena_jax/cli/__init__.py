@@ -60,6 +60,8 @@ def _fail(message: str) -> None:
 
 def main() -> None:
     """Entry point of the console script."""
+    if sys.stdout is None:
+        sys.exit("error: standard output is closed")
     sys.path.append(os.getcwd())  # policies by path may live in the current folder; last, so that they shadow nothing
     try:
         sys.exit(app(standalone_mode=False))

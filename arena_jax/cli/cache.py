@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import stat
 from pathlib import Path
 from typing import Annotated
 
@@ -17,10 +18,11 @@ MODE = 0o700  # what is compiled is run: nobody else may write it
 
 def cache_folder() -> Path:
     """Where compiled programs are kept (XDG base directories), one folder per release of JAX and kind of machine."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    base = named if named.is_absolute() else Path.home() / ".cache"  # as the specification has it
     # a home shared by unlike machines holds a folder for each kind
     machine = hashlib.sha256(f"{platform.machine()} {_processor()}".encode()).hexdigest()[:12]
-    return Path(base) / "arena_jax" / f"jax-{jax.__version__}-jaxlib-{jaxlib.__version__}-{machine}"
+    return base / "arena_jax" / f"jax-{jax.__version__}-jaxlib-{jaxlib.__version__}-{machine}"
 
 
 def _processor() -> str:
@@ -40,9 +42,10 @@ def _set_up(no_cache: bool) -> bool:
         folder = cache_folder()
         for place in (folder.parent, folder):
             place.mkdir(mode=MODE, parents=True, exist_ok=True)
-            if hasattr(os, "getuid") and place.lstat().st_uid != os.getuid():
-                return no_cache
-            place.chmod(MODE)
+            found = place.lstat()
+            is_mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+            if not is_mine or not stat.S_ISDIR(found.st_mode) or found.st_mode & 0o022:
+                return no_cache  # others may have put programs there
     except (OSError, RuntimeError):  # no home, or not writable: compile afresh
         return no_cache
     jax.config.update("jax_compilation_cache_dir", str(folder))

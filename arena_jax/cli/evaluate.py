@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from arena_jax.analysis.table import published_json, results_json, results_tables, spreads_json, spreads_table
+from arena_jax.analysis.table import published_json, results_json, results_tables, spreads_json, spreads_tables
 from arena_jax.arena import ENVIRONMENTS, make
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.output import print_json, progress, table_console
@@ -94,11 +94,11 @@ def evaluate_command(
             print_json(about | {"results": results_json(results), "published": published_json()})
         return
     changed = "".join(f", {pair}" for pair in env_set or [])
-    where = f"{worlds.count:,} {worlds.about['kind']} worlds, " if worlds else ""
+    where = f"{worlds.count:,} {worlds.about['kind']} worlds, " if worlds else f"{scenario}, " if scenario else ""
     title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}, {where}seed {seed}{changed}"
     console = table_console()
     if split.worlds > 1:
-        console.print(spreads_table(results, f"{title}, {episodes:,} episodes each"))
+        console.print(*spreads_tables(results, f"{title}, {episodes:,} episodes each", console.width), sep="\n")
     else:
         console.print(*results_tables(results, title, console.width), sep="\n")
 

@@ -24,6 +24,8 @@ def fidelity_command(
 ) -> None:
     """Set published results beside simulated ones, each with its source; exit code 1 if one does not come out.
 
+    Some 17 policies and environments are played: a minute or two on two cores.
+
     Examples:
 
       arena-jax fidelity
@@ -44,7 +46,7 @@ def fidelity_command(
         title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}, seed {seed}, {episodes:,} episodes a row{changed}"
         console = table_console()
         console.print(fidelity_table(verdicts, sources, title))
-        judged = sum(bool(v.verdict) for v in verdicts)
-        console.print(f"{judged - failed} of {judged} findings come out or differ for a known reason, {failed} fail")
+        passed, known = (sum(v.verdict == verdict for v in verdicts) for verdict in ("pass", "known"))
+        console.print(f"{passed} pass, {known} differ for a known reason, {failed} fail")
     if failed:
         raise typer.Exit(1)

@@ -16,7 +16,8 @@ PIPED_WIDTH = 180  # columns of a table when no terminal sets the width
 
 def table_console() -> Console:
     """The console for tables on stdout: as wide as the terminal, of fixed width and plain when piped."""
-    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    # no emoji: the path of a policy, package.module:factory:option, may read like the name of one
+    return Console(width=None if sys.stdout.isatty() else PIPED_WIDTH, emoji=False)
 
 
 def print_json(value: Any) -> None:
