@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from arena_jax.draws import Flash
 from arena_jax.errors import ArenaError
+from arena_jax.ledger import total_assets
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.statements import books_before, tied
 from arena_jax.structs import DEBT, EQUITY, Books, Observation
@@ -61,6 +62,11 @@ class Archive:
     def last_month(self) -> int:
         """The month before the one that opens."""
         return len(self._books) - 1 + OPENING
+
+    @property
+    def largest_assets(self) -> float:
+        """The largest total assets so far in $: hidden, the measure of what rounding can do."""
+        return max(float(total_assets(books)) for books in self._books)
 
     def after_month(self, books: Books, flash: Flash, settled: tuple[Settlement, ...]) -> Archive:
         """One more month on file, and what settled at its end."""

@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,11 +32,12 @@ _HOLDS: dict[str, dict[str, type]] = {
     "usage": {"tokens": dict},
     "end": {"status": str, "record": dict},
 }
-_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
-# a replay on another platform may differ by 1e-5 of total assets (design section 5.3): relative, and in $ or units
-_RELATIVE, _ABSOLUTE = 1e-4, 5e-3
-_WHOLE_DOLLARS = 500.0
-_SCALE = 10_000.0  # numbers from this size on are amounts of money, good to `_WHOLE_DOLLARS`
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+# a replay on another platform may differ by 1e-5 of total assets (design section 5.3), in borrowers by one
+_RELATIVE, _DOLLARS, _BORROWERS, _RATE = 1e-5, 5.0, 1, 5e-3
+_COUNTS = ("users", "active borrowers")
+_EXACT = ("month", "closed_month", "tool_calls_left", "notes", "page", "pages", "amount", "requested")
+_AMOUNT = 10_000.0  # numbers in a text from this size on are what the books say; smaller ones are terms and dates
 
 
 class Journal:
@@ -117,32 +118,67 @@ def _is_sound(line: Any) -> bool:
     return all(isinstance(count, int) for count in line.get("tokens", {}).values())
 
 
-def difference(recorded: Any, replayed: Any, where: str = "answer") -> str | None:
-    """Where two answers differ by more than rounding between platforms, None if nowhere."""
-    if isinstance(recorded, dict) and isinstance(replayed, dict):
-        if recorded.keys() != replayed.keys():
-            return f"{where} has other fields"
-        pairs = [(f"{where}.{key}", recorded[key], replayed[key]) for key in recorded]
-    elif isinstance(recorded, list) and isinstance(replayed, list):
-        if len(recorded) != len(replayed):
-            return f"{where} has {len(replayed)} items, not {len(recorded)}"
-        pairs = [(f"{where}[{i}]", *pair) for i, pair in enumerate(zip(recorded, replayed, strict=True))]
-    elif isinstance(recorded, str) and isinstance(replayed, str):
-        one, other = _NUMBER.findall(recorded), _NUMBER.findall(replayed)
-        same_words = _NUMBER.sub("#", recorded) == _NUMBER.sub("#", replayed)
-        if same_words and all(
-            _close(float(a.replace(",", "")), float(b.replace(",", ""))) for a, b in zip(one, other, strict=True)
-        ):
-            return None
-        return f"{where}: {replayed[:60]!r}, not {recorded[:60]!r}"
+def dollars_apart(total_assets: float) -> float:
+    """How far amounts in $ may be apart between platforms, for a company with assets of that size."""
+    return max(_RELATIVE * total_assets, _DOLLARS)
+
+
+def difference(recorded: Any, replayed: Any, dollars: float) -> str | None:
+    """Where two answers differ by more than rounding between platforms, None if nowhere.
+
+    dollars: how far amounts may be apart (`dollars_apart`). What happened, dates, what was asked for and calls left
+    must be equal.
+    """
+    one, other = list(_leaves(recorded)), list(_leaves(replayed))
+    if [where for where, *_ in one] != [where for where, *_ in other]:
+        return "answer has other fields"
+    # a projection grows with what was assumed, beyond any assets
+    projected = [abs(value) for _, name, value in one if name == "cash_at_opening_of_month" and _is_number(value)]
+    dollars = max([dollars, *[_RELATIVE * value for value in projected]])
+    for (where, name, before), (_, _, now) in zip(one, other, strict=True):
+        if not _agree(name, before, now, dollars):
+            return f"{where}: {_short(now)}, not {_short(before)}"
+    return None
+
+
+def _leaves(value: Any, where: str = "answer", name: str = "") -> Iterator[tuple[str, str, Any]]:
+    """Where each plain value stands, the field or table column that it belongs to, and the value."""
+    if isinstance(value, dict) and value:
+        columns = value.get("columns")
+        for key, item in value.items():
+            if key == "lines" and isinstance(columns, list) and isinstance(item, list):
+                for i, row in enumerate(item):
+                    cells = row if isinstance(row, list) else [row]
+                    for j, cell in enumerate(cells):
+                        column = str(columns[j]) if j < len(columns) else ""
+                        yield from _leaves(cell, f"{where}.{key}[{i}][{j}]", column)
+            else:
+                yield from _leaves(item, f"{where}.{key}", key)
+    elif isinstance(value, list) and value:
+        for i, item in enumerate(value):
+            yield from _leaves(item, f"{where}[{i}]", name)
     else:
-        numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (recorded, replayed))
-        if recorded == replayed or (numbers and _close(recorded, replayed)):
-            return None
-        return f"{where}: {replayed!r}, not {recorded!r}"
-    return next((found for found in (difference(a, b, name) for name, a, b in pairs) if found), None)
+        yield where, name, value
 
 
-def _close(one: float, other: float) -> bool:
-    size = max(abs(one), abs(other))
-    return abs(one - other) <= max(_RELATIVE * size, _WHOLE_DOLLARS if size >= _SCALE else _ABSOLUTE)
+def _agree(name: str, one: Any, other: Any, dollars: float) -> bool:
+    if name == "text" and isinstance(one, str) and isinstance(other, str):
+        numbers = [[float(n.replace(",", "")) for n in _NUMBER.findall(text)] for text in (one, other)]
+        same_words = _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+        return same_words and all(
+            a == b or (min(a, b) >= _AMOUNT and abs(a - b) <= dollars) for a, b in zip(*numbers, strict=True)
+        )
+    if name in _EXACT or not (_is_number(one) and _is_number(other)):
+        return bool(one == other)
+    if isinstance(one, float) or isinstance(other, float):
+        return abs(one - other) <= _RATE
+    return abs(one - other) <= (_BORROWERS if name in _COUNTS else dollars)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

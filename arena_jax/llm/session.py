@@ -21,7 +21,7 @@ from arena_jax.llm import answers
 from arena_jax.llm.calls import apply, check_open, stamp
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.episode import Episode, World, begin, plain_record, record_of
-from arena_jax.llm.journal import FORMAT, Journal, Line, difference
+from arena_jax.llm.journal import FORMAT, Journal, Line, difference, dollars_apart
 from arena_jax.llm.paging import compact
 from arena_jax.llm.prompt import PROMPT_VERSION, sha256, system_prompt
 from arena_jax.llm.tool_schemas import checked_arguments, formatted, make_tools
@@ -245,7 +245,7 @@ class ArenaSession:
             name = line["tool"]
             checked = checked_arguments(self._tools, name, line["arguments"])
             self._episode, answer = apply(self._world, self._episode, name, self._tools[name], checked)
-            found = difference(line["answer"], answer)
+            found = difference(line["answer"], answer, dollars_apart(self._episode.archive.largest_assets))
         except ArenaError as error:
             raise ArenaError(f"{where} can't be replayed: {error}") from None
         if found:
