@@ -22,6 +22,7 @@ from test_tools import with_other_future
 
 import arena_jax
 from arena_jax.llm import ArenaSession, episode
+from arena_jax.llm.archive import OPENING
 from arena_jax.llm.documents import DOCUMENTS, MONTHLY
 from arena_jax.llm.journal import difference, dollars_apart, read_journal
 from arena_jax.llm.paging import json_bytes
@@ -328,6 +329,70 @@ def test_no_answer_shows_the_future_or_what_is_drawn_and_not_settled(wide_env, m
             months(there, 3)._episode.state.books,
         )
     )
+
+
+def with_other_books(session):
+    """Other books past the last closing, in place: what is not known before it is closed. Cash, debt and flash stay."""
+    then = session._episode
+    known = ("cash", "debt_principal", "debt_coupon")
+
+    def other(books):
+        moved = jax.tree.map(lambda value: value * type(value)(1.25) + type(value)(1000), books)
+        return moved._replace(**{name: getattr(books, name) for name in known})
+
+    books = jax.tree.map(lambda value: value * jnp.float32(1.25) + jnp.float32(1000), then.state.books)
+    books = books._replace(**{name: getattr(then.state.books, name) for name in known})
+    archive, past = then.archive, then.archive.closed_through - OPENING + 1
+    archive = dataclasses.replace(archive, _books=archive._books[:past] + tuple(map(other, archive._books[past:])))
+    state = dataclasses.replace(then.state, books=books)
+    session._episode = dataclasses.replace(then, state=state, archive=archive)
+
+
+@pytest.mark.parametrize("exclusive", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("passed", [1, 9])
+def test_no_answer_shows_the_books_past_the_last_closing(exclusive, passed):
+    env = arena_jax.make(tool_budget=1000, exclusive=exclusive)
+    here, there = (ArenaSession(env, SEED) for _ in range(2))
+    for session in (here, there):
+        months(session, 12, [FUND, ("pass", {}), ("pass", {})])
+        session.call("book_closing")
+        months(session, passed, [("pass", {}), FUND])
+    with_other_books(there)
+    answers = everything(here), everything(there)
+    assert here.facts()["month"] - 2 > here.call("review_financial_records")["closed_month"]
+    for mine, other in zip(*answers, strict=True):
+        assert mine == other
+    # and the property can fail: once they are closed, the books do show
+    for session in (here, there):
+        session._episode = dataclasses.replace(
+            session._episode, archive=session._episode.archive.closed(session._episode.archive.last_month)
+        )
+    assert everything(here) != everything(there)
+
+
+def test_flash_figures_are_those_of_the_world_and_not_exact(env):
+    session = months(ArenaSession(env, 3), 7)
+    package = session.call("review_financial_records")["flash"]
+    row = session.call("review_financial_records", {"document": "operating_report"})["lines"][-1]
+    state = session._episode.state
+    figures = {name: round(float(value)) for name, value in state.flash._asdict().items()}
+    assert {name: package[name] for name in figures} == figures
+    assert row == list(package.values())
+    exact = state.books.users, state.books.flows.originations
+    assert [package["users"], package["originations"]] != [round(float(value)) for value in exact]
+
+
+def test_the_cap_table_changes_with_a_closing_alone(env):
+    session = ArenaSession(env, 5)
+    read = lambda: session.call("review_financial_records", {"document": "cap_table"})["text"]
+    first, shares = read(), float(session._episode.state.books.shares)
+    while float(session._episode.state.books.shares) == shares:
+        session.call(*FUND)
+        assert read() == first or float(session._episode.state.books.shares) != shares
+    months(session, 2)
+    assert read() == first
+    session.call("book_closing")
+    assert read() != first
 
 
 HIDDEN = ("regime", "stress", "granted", "months_left", "seed", "tax_loss", "horizon_months", "equity_rounds")
