@@ -1,6 +1,7 @@
 """Run directories and `arena-jax agent`: made, played, resumed, listed, scored beside the published rows."""
 
 import json
+import shutil
 import stat
 
 import jax
@@ -13,6 +14,7 @@ from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.table import results_json
 from arena_jax.data import data_path
 from arena_jax.llm.runs import new_run, open_episode, parse_seeds, played_episodes, read_prices, stacked
+from arena_jax.llm.scripted import play_policy
 from arena_jax.secret import commitment
 from arena_jax.worlds import parse_worlds
 
@@ -187,6 +189,56 @@ def test_score_leaves_failures_out(monkeypatch, capsys, played):
     ]
 
 
+def forged(run, tmp_path, **changes):
+    """A copy of a run whose first episode says in its end what it likes."""
+    copy = tmp_path / "forged"
+    shutil.copytree(run, copy)
+    path = copy / "episode-000" / "journal.jsonl"
+    lines = [json.loads(text) for text in path.read_text().splitlines()]
+    end = next(line for line in lines if line["type"] == "end")
+    end["record"] |= changes
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return copy
+
+
+def test_score_counts_no_end_that_a_replay_does_not_confirm(monkeypatch, capsys, played, tmp_path):
+    code, out, err = arena(monkeypatch, capsys, "agent", "score", str(forged(played, tmp_path, score=9e8)))
+    assert (code, out) == (2, "")
+    assert "the record of the end is different now: score" in err
+
+
+def test_damaged_journals_are_listed(monkeypatch, capsys, played, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(played, copy)
+    (copy / "episode-001" / "journal.jsonl").write_bytes(b"\xff\n")
+    code, out, _ = arena(monkeypatch, capsys, "agent", "list", str(copy), "--json")
+    assert code == 0
+    assert [row["status"] for row in json.loads(out)] == ["bankrupt", "damaged", "infra_error", "not begun"]
+    assert "line 1 is damaged" in json.loads(out)[1]["reason"]
+    code, out, _ = arena(monkeypatch, capsys, "agent", "score", str(copy))
+    assert code == 0
+    assert "left out: 1 damaged" in out
+    assert arena(monkeypatch, capsys, "agent", "show", str(copy), "1")[0] == 2
+
+
+def test_nothing_from_a_foreign_run_reaches_the_terminal(monkeypatch, capsys, played, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(played, copy)
+    for path in copy.glob("*/journal.jsonl"):
+        text = path.read_text().replace('"someone"', '"some\\u001b[2Jone"').replace('"model-1"', '"\\u009b2J"')
+        path.write_text(text.replace('"because"', '"\\u001b]0;x\\u0007"').replace("input_tokens", "\\u001b[31m"))
+    for arguments in (["list"], ["list", "--json"], ["score"], ["score", "--json"], ["show"]):
+        code, out, err = arena(monkeypatch, capsys, "agent", arguments[0], str(copy), *arguments[1:])
+        assert code == 0
+        assert not set("\x1b\x9b\x07") & set(out + err)
+    assert played_episodes(copy)[0].player == "some\ufffd[2Jone + \ufffd2J"
+    run = json.loads((copy / "run.json").read_text())
+    (copy / "run.json").write_text(json.dumps(run | {"env_set": ["noise=\x1b[2J"]}))
+    code, out, err = arena(monkeypatch, capsys, "agent", "score", str(copy))
+    assert code == 2
+    assert "\x1b" not in out + err
+
+
 def test_show(monkeypatch, capsys, played):
     code, out, _ = arena(monkeypatch, capsys, "agent", "show", str(played), "1")
     assert code == 0
@@ -226,6 +278,25 @@ def test_an_interrupted_scripted_run_goes_on(monkeypatch, capsys, tmp_path):
             journal.write_bytes(whole[: len(whole) // 2])
             arena(monkeypatch, capsys, "agent", "scripted", str(tmp_path / name), "--policy", "late-raiser")
     assert (tmp_path / "cut" / "episode-000" / "journal.jsonl").read_bytes() == whole
+
+
+@pytest.mark.parametrize("policy", ["never-raise", "cash-threshold:threshold=1e6"])
+def test_a_run_is_gone_on_with_by_the_policy_that_began_it(env, tmp_path, policy):
+    new_run(tmp_path / policy, [2])
+    with open_episode(tmp_path / policy, 0) as session:
+        play_policy(session, arena_jax.make_policy("late-raiser"), 2)
+    journal = tmp_path / policy / "episode-000" / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join(lines[: len(lines) // 2]))
+    data = journal.read_bytes()
+    with (
+        open_episode(tmp_path / policy, 0) as session,
+        pytest.raises(
+            arena_jax.ArenaError, match=r"another policy has played here: call \d+ is '.*', this one decides"
+        ),
+    ):
+        play_policy(session, arena_jax.make_policy(policy), 2)
+    assert journal.read_bytes() == data
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,11 @@ import arena_jax
 from arena_jax.llm import ArenaSession, episode
 from arena_jax.llm.archive import OPENING
 from arena_jax.llm.documents import DOCUMENTS, MONTHLY
-from arena_jax.llm.journal import difference, dollars_apart, read_journal
+from arena_jax.llm.journal import Journal, difference, dollars_apart, read_journal
 from arena_jax.llm.paging import json_bytes
 from arena_jax.llm.prompt import PROMPT_VERSION, sha256
 from arena_jax.llm.scripted import play_policy
+from arena_jax.llm.session import confirm
 from arena_jax.policies import POLICIES
 from arena_jax.structs import TOOLS
 from arena_jax.tools import INDICATORS
@@ -142,6 +143,7 @@ EXACT = """
 import dataclasses, jax, arena_jax
 from arena_jax.llm import ArenaSession
 from arena_jax.llm.scripted import play_policy
+from arena_jax.llm.session import confirm
 env = arena_jax.make()
 for name in ("never-raise", "greedy-equity", "greedy-debt", "prudent-cfo", "random"):
     policy = arena_jax.make_policy(name)
@@ -663,6 +665,127 @@ def test_an_agent_that_stops_is_not_bankrupt_and_a_failure_goes_on(env, tmp_path
         ended.stop("infra_error")
     with pytest.raises(arena_jax.ArenaError, match="unknown status"):
         ArenaSession(env, 0).stop("bankrupt")
+
+
+def rewritten(path, change):
+    """The journal with `change` made to its lines as plain data."""
+    lines = [json.loads(text) for text in path.read_text().split("\n")[:-1]]
+    path.write_text("".join(json.dumps(line) + "\n" for line in change(lines)))
+
+
+def with_end(**changes):
+    return lambda lines: [*lines[:-1], lines[-1] | changes]
+
+
+def with_record(**changes):
+    return lambda lines: [*lines[:-1], lines[-1] | {"record": lines[-1]["record"] | changes}]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_record(score=4e7, survived=True), "the record of the end is different now: survived: False, not True"),
+        (with_record(score=1e5), "score"),
+        (with_record(verify_cash_position=0), "verify_cash_position"),
+        (with_record(ownership_kept=0.9), "ownership_kept"),
+        (with_end(status="survived"), "ends as survived, the replay is bankrupt"),
+        (with_end(status="agent_stopped"), "ends as agent_stopped, the replay is bankrupt"),
+        (lambda lines: [*lines, lines[-1]], "has ended before"),
+        (lambda lines: [*lines, lines[-2] | {"n": lines[-2]["n"] + 1}], "can't be replayed: it is over"),
+        (lambda lines: [*lines[:5], lines[-1]], "ends as bankrupt, the replay is running"),
+        (lambda lines: [*lines[:5], *lines[6:]], "out of order"),
+        (lambda lines: [*lines[:5], lines[5] | {"month": 40}, *lines[6:]], "out of order"),
+    ],
+)
+def test_a_forged_end_is_refused(env, whole, tmp_path, change, message):
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(whole[0].read_bytes())
+    confirm(env, 11, path)
+    rewritten(path, lambda lines: lines[: 1 + next(i for i, line in enumerate(lines) if line["type"] == "end")])
+    confirm(env, 11, path)
+    rewritten(path, change)
+    data = path.read_bytes()
+    for open_it in (lambda: ArenaSession(env, 11, journal=path), lambda: confirm(env, 11, path)):
+        with pytest.raises(arena_jax.ArenaError, match=message):
+            open_it()
+    assert path.read_bytes() == data
+
+
+def test_nothing_is_called_after_an_agent_stopped(env, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with months(ArenaSession(env, 0, journal=path), 2) as session:
+        session.stop("agent_stopped")
+        assert session.facts() == {"date": "Mar 2xx0", "month": 2, "status": "agent_stopped", "score": 0, "unit": "$"}
+        session.call("pass")
+    call = json.loads(path.read_text().splitlines()[2])
+    rewritten(path, lambda lines: [*lines, call | {"n": 4, "month": 2}])
+    with pytest.raises(arena_jax.ArenaError, match="it is over: agent_stopped"):
+        ArenaSession(env, 0, journal=path)
+
+
+def test_a_failure_tells_nothing_of_the_hidden_record(env, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    with months(ArenaSession(env, 0, journal=path), 2) as session:
+        session.stop("infra_error", "because")
+        assert session.facts() == {"date": "Mar 2xx0", "month": 2, "status": "infra_error"}
+    assert read_journal(path)[-1] == {"type": "end", "status": "infra_error", "reason": "because"}
+
+
+@pytest.mark.parametrize("moment", ["before", "written"])
+def test_an_interruption_between_journal_and_answer_tears_the_session(env, tmp_path, monkeypatch, moment):
+    path = tmp_path / "journal.jsonl"
+    session = months(ArenaSession(env, 0, journal=path), 2)
+    append = Journal.append
+
+    def interrupted(self, lines):
+        if moment == "written":
+            append(self, lines)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Journal, "append", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        session.call("pass")
+    monkeypatch.undo()
+    for act in (lambda: session.call("pass"), lambda: session.stop("agent_stopped"), lambda: session.add_usage(a=1)):
+        with pytest.raises(arena_jax.ArenaError, match="open the journal again"):
+            act()
+    session.close()
+    with ArenaSession(env, 0, journal=path) as again:
+        assert again.calls_made == (3 if moment == "written" else 2)
+        assert again.call("pass")["month_ended"]
+    ArenaSession(env, 0, journal=path).close()
+
+
+def test_closing_waits_for_the_call_in_progress(env, tmp_path):
+    session = ArenaSession(env, 0, journal=tmp_path / "journal.jsonl")
+    with session._lock, ThreadPoolExecutor(1) as pool:
+        closed = pool.submit(session.close)
+        time.sleep(0.1)
+        assert not closed.done()
+        session._lock.release()
+        closed.result(timeout=5)
+        session._lock.acquire()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"type": "call", "n": true, "month": 0, "tool": "pass", "arguments": {}, "answer": {}}',
+        '{"type": "usage", "tokens": {"a": true}}',
+        '{"type": "usage", "tokens": {"a": NaN}}',
+        '{"type": "end", "status": "rich", "record": {}}',
+        '{"type": "end", "status": "survived", "record": {"score": 1}}',
+        '{"type": "end", "status": "survived"}',
+        "\xff",
+    ],
+)
+def test_a_damaged_line_is_told(env, whole, tmp_path, text):
+    path = tmp_path / "journal.jsonl"
+    lines = whole[0].read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([*lines[:4], text.encode("latin-1"), b""]))
+    with pytest.raises(arena_jax.ArenaError, match="line 5 is damaged"):
+        ArenaSession(env, 11, journal=path)
 
 
 def test_hostile_names_do_no_harm(env, tmp_path):

@@ -24,6 +24,7 @@ from arena_jax.llm.paging import compact
 from arena_jax.llm.runs import (
     SCORED,
     Played,
+    confirm_episode,
     cost,
     journal_path,
     new_run,
@@ -132,6 +133,11 @@ def score_command(
             players.setdefault(played.player, []).append(played)
     if not players:
         raise ArenaError("no episode has ended yet: arena-jax agent list shows where they stand")
+    with progress(sum(map(len, players.values())), "episodes") as advance:
+        for directory, played in episodes:
+            if played.status in SCORED:
+                confirm_episode(directory, played.episode)  # a file says what it likes
+                advance(1)
     results = {}
     for player, mine in players.items():
         tallies = Tallies()

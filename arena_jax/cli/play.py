@@ -12,9 +12,10 @@ from rich.console import Console
 
 from arena_jax.cli.cache import NoCache
 from arena_jax.errors import ArenaError
-from arena_jax.llm.journal import read_journal
+from arena_jax.llm.journal import INFRA_ERROR, read_journal
 from arena_jax.llm.play import Player
 from arena_jax.llm.runs import (
+    DAMAGED,
     IN_PROGRESS,
     NOT_BEGUN,
     RUN,
@@ -24,7 +25,6 @@ from arena_jax.llm.runs import (
     parse_seeds,
     played_episodes,
 )
-from arena_jax.llm.session import INFRA_ERROR
 
 OPEN = (NOT_BEGUN, IN_PROGRESS, INFRA_ERROR)
 
@@ -53,21 +53,23 @@ def play_command(
         raise ArenaError(f"{directory} holds a game already: go on with it without options, or choose another folder")
     episodes = played_episodes(directory)
     episode = next((played.episode for played in episodes if played.status in OPEN), None)
+    damaged = next((played for played in episodes if played.status == DAMAGED), None)
+    if damaged is not None:
+        raise ArenaError(f"the game in {directory} can't go on: {damaged.reason}")
     if episode is None:
         raise ArenaError(f"the game in {directory} is over; arena-jax agent score shows it; choose another folder")
-    path = journal_path(directory, episode)
-    lines = read_journal(path) if path.exists() else []
-    verified = [
-        (line["month"], float(line["answer"]["cash"]))
-        for line in lines
-        if line["type"] == "call" and line["tool"] == "verify_cash_position"
-    ]
     console = Console(highlight=False)
-    if lines:
-        console.print("Going on where you stopped.", style="dim")
     over = False
     try:
         with open_episode(directory, episode, agent="person") as session:
+            lines = read_journal(journal_path(directory, episode))  # replayed, so its answers are sound
+            verified = [
+                (line["month"], float(line["answer"]["cash"]))
+                for line in lines
+                if line["type"] == "call" and line["tool"] == "verify_cash_position"
+            ]
+            if session.calls_made:
+                console.print("Going on where you stopped.", style="dim")
             over = Player(session, console, verified).play()
     except EOFError:
         print(file=sys.stdout)

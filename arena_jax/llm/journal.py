@@ -7,6 +7,7 @@ Nothing in it tells the seed, a calendar date, or what the agent was not shown.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import re
@@ -16,6 +17,7 @@ from typing import Any, BinaryIO
 
 from arena_jax.errors import ArenaError
 from arena_jax.llm.paging import compact
+from arena_jax.structs import Record
 
 try:
     import fcntl
@@ -23,6 +25,9 @@ except ImportError:  # no advisory locks on this platform
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
+# how an episode can end: the world ends it, its player stops, or what runs it fails (which is no bankruptcy)
+AGENT_STOPPED, INFRA_ERROR = "agent_stopped", "infra_error"
+ENDS = ("survived", "bankrupt", AGENT_STOPPED, INFRA_ERROR)
 Line = dict[str, Any]
 # the kinds of lines and what each must hold
 _HOLDS: dict[str, dict[str, type]] = {
@@ -30,13 +35,15 @@ _HOLDS: dict[str, dict[str, type]] = {
     "call": {"n": int, "month": int, "tool": str, "arguments": dict, "answer": dict},
     "refused": {"n": int, "month": int, "tool": str, "error": str},
     "usage": {"tokens": dict},
-    "end": {"status": str, "record": dict},
+    "end": {"status": str},
 }
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 # a replay on another platform may differ by 1e-5 of total assets (design section 5.3), in borrowers by one
 _RELATIVE, _DOLLARS, _BORROWERS, _RATE = 1e-5, 5.0, 1, 5e-3
+_RATIOS, _RATIO = ("ownership_kept", "value_per_share"), 1e-4  # fields of a record that are no amounts
 _COUNTS = ("users", "active borrowers")
 _EXACT = ("month", "closed_month", "tool_calls_left", "notes", "page", "pages", "amount", "requested")
+_HUGE = 1e18  # above any figure of a record
 _AMOUNT = 10_000.0  # numbers in a text from this size on are what the books say; smaller ones are terms and dates
 
 
@@ -99,8 +106,8 @@ def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
     lines = []
     for number, text in enumerate(data[:size].split(b"\n")[:-1], start=1):
         try:
-            line = json.loads(text)
-        except ValueError:
+            line = json.loads(text, parse_constant=_no_constant)
+        except (ValueError, RecursionError):
             line = None
         if not _is_sound(line):
             raise ArenaError(f"{path}: line {number} is damaged")
@@ -113,9 +120,33 @@ def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
 def _is_sound(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("type"), str) or line["type"] not in _HOLDS:
         return False
-    if not all(isinstance(line.get(name), kind) for name, kind in _HOLDS[line["type"]].items()):
-        return False
-    return all(isinstance(count, int) for count in line.get("tokens", {}).values())
+    for name, kind in _HOLDS[line["type"]].items():
+        if not isinstance(line.get(name), kind) or isinstance(line[name], bool):
+            return False
+    if line["type"] == "usage":
+        return all(_is_number(count) and isinstance(count, int) for count in line["tokens"].values())
+    if line["type"] == "end":  # a failure goes on, so it tells nothing of the hidden record
+        return line["status"] in ENDS and (line["status"] == INFRA_ERROR or _is_record(line.get("record")))
+    return True
+
+
+def _is_record(record: Any) -> bool:
+    fields = {field.name for field in dataclasses.fields(Record)}
+    return isinstance(record, dict) and record.keys() == fields and all(_is_finite(value) for value in record.values())
+
+
+def _is_finite(value: Any) -> bool:
+    return isinstance(value, int | float) and abs(value) < _HUGE
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+def plain(name: Any) -> str:
+    """A name or reason from anywhere as a short text that any file and terminal takes."""
+    text = name[:200] if isinstance(name, str) else type(name).__name__
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def dollars_apart(total_assets: float) -> float:
@@ -138,6 +169,17 @@ def difference(recorded: Any, replayed: Any, dollars: float) -> str | None:
     for (where, name, before), (_, _, now) in zip(one, other, strict=True):
         if not _agree(name, before, now, dollars):
             return f"{where}: {_short(now)}, not {_short(before)}"
+    return None
+
+
+def record_difference(recorded: dict[str, Any], replayed: dict[str, Any], dollars: float) -> str | None:
+    """Where two records as plain data differ by more than rounding: counts by anything, amounts by over `dollars`."""
+    for name, now in replayed.items():
+        before = recorded[name]
+        apart = dollars if name not in _RATIOS else 0.0
+        allowed = max(apart, _RATIO * abs(now)) if isinstance(now, float) else 0
+        if abs(before - now) > allowed:
+            return f"{name}: {_short(now)}, not {_short(before)}"
     return None
 
 

@@ -23,8 +23,8 @@ from arena_jax.arena import Arena, make
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluate import MAX_SEED
 from arena_jax.files import write_atomic
-from arena_jax.llm.journal import Line, read_journal
-from arena_jax.llm.session import AGENT_STOPPED, ArenaSession
+from arena_jax.llm.journal import AGENT_STOPPED, Line, plain, read_journal
+from arena_jax.llm.session import ArenaSession, confirm
 from arena_jax.params import parse_overrides
 from arena_jax.scenario import digest
 from arena_jax.structs import Record
@@ -37,13 +37,15 @@ ONE_WORLD, OWN_WORLDS = "world.toml", "worlds/world-{:03d}.toml"
 FORMAT = 1
 MAX_EPISODES = 1_000
 SECRET_MODE = 0o600
-NOT_BEGUN, IN_PROGRESS = "not begun", "in progress"
+NOT_BEGUN, IN_PROGRESS, DAMAGED = "not begun", "in progress", "damaged"
 SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a failure of what runs it is none
 
 
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
-    "env_set": lambda value: isinstance(value, list) and all(isinstance(pair, str) for pair in value),
+    "env_set": lambda value: (
+        isinstance(value, list) and all(isinstance(pair, str) and pair.isprintable() for pair in value)
+    ),
     "world": lambda value: value in (None, ONE_WORLD, OWN_WORLDS),
     "scenarios": lambda value: value is None or isinstance(value, dict),
     "disclose_horizon": lambda value: isinstance(value, bool),
@@ -176,6 +178,16 @@ def open_episode(directory: Path, episode: int, *, agent: str = "", model: str =
     )
 
 
+def confirm_episode(directory: Path, episode: int) -> None:
+    """Replay the journal of an episode; raises `ArenaError` where it is not what the world gives."""
+    confirm(
+        run_environment(directory, episode),
+        run_seed(directory, episode),
+        journal_path(directory, episode),
+        disclose_horizon=read_run(directory)["disclose_horizon"],
+    )
+
+
 @dataclass(frozen=True)
 class Played:
     """What the journal of an episode says; `record` is there once it has ended."""
@@ -198,40 +210,39 @@ class Played:
 
 
 def played_episodes(directory: Path) -> list[Played]:
-    """Every episode of a run in order, from the journals alone."""
-    return [_played(directory, episode) for episode in range(read_run(directory)["episodes"])]
+    """Every episode of a run in order, from the journals alone; one that can't be read is damaged."""
+    found = []
+    for episode in range(read_run(directory)["episodes"]):
+        path = journal_path(directory, episode)
+        try:
+            lines = read_journal(path) if path.exists() else []
+        except ArenaError as error:
+            found.append(Played(episode, DAMAGED, reason=plain(str(error))))
+            continue
+        found.append(_played(episode, lines) if lines else Played(episode, NOT_BEGUN))
+    return found
 
 
-def _played(directory: Path, episode: int) -> Played:
-    path = journal_path(directory, episode)
-    lines = read_journal(path) if path.exists() else []
-    if not lines:
-        return Played(episode, NOT_BEGUN)
+def _played(episode: int, lines: list[Line]) -> Played:
     calls = [line for line in lines if line["type"] == "call"]
-    last = next((line for line in reversed(lines) if line["type"] in ("call", "end")), {"type": "header"})
+    last: Line = next((line for line in reversed(lines) if line["type"] in ("call", "end")), {"type": "header"})
     tokens: dict[str, int] = {}
     for line in lines:
-        for name, count in line.get("tokens", {}).items() if line["type"] == "usage" else ():
-            tokens[name] = tokens.get(name, 0) + int(count)
+        for name, count in line["tokens"].items() if line["type"] == "usage" else ():
+            tokens[plain(name)] = tokens.get(plain(name), 0) + count
+    is_final = last["type"] == "end" and last["status"] in SCORED
     return Played(
         episode,
         last["status"] if last["type"] == "end" else IN_PROGRESS,
-        str(lines[0].get("agent", "")),
-        str(lines[0].get("model", "")),
+        plain(lines[0].get("agent", "")),
+        plain(lines[0].get("model", "")),
         sum("month_ended" in line["answer"] for line in calls),
         len(calls),
         sum(line["type"] == "refused" for line in lines),
         tokens or None,
-        _record(path, last) if last["type"] == "end" else None,
-        str(last.get("reason", "")),
+        Record(**{name: np.asarray(value)[()] for name, value in last["record"].items()}) if is_final else None,
+        plain(last.get("reason", "")),
     )
-
-
-def _record(path: Path, line: Line) -> Record:
-    try:
-        return Record(**{name: np.asarray(value)[()] for name, value in line["record"].items()})
-    except (TypeError, KeyError, AttributeError):
-        raise ArenaError(f"{path}: the record of the end is damaged") from None
 
 
 def stacked(records: Iterable[Record]) -> Record:

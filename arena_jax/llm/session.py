@@ -7,8 +7,10 @@ has not happened.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,18 @@ from arena_jax.llm import answers
 from arena_jax.llm.calls import apply, check_open, stamp
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.episode import Episode, World, begin, plain_record, record_of
-from arena_jax.llm.journal import FORMAT, Journal, Line, difference, dollars_apart
+from arena_jax.llm.journal import (
+    AGENT_STOPPED,
+    FORMAT,
+    INFRA_ERROR,
+    Journal,
+    Line,
+    difference,
+    dollars_apart,
+    plain,
+    read_journal,
+    record_difference,
+)
 from arena_jax.llm.paging import compact
 from arena_jax.llm.prompt import PROMPT_VERSION, sha256, system_prompt
 from arena_jax.llm.tool_schemas import checked_arguments, formatted, make_tools
@@ -29,8 +42,6 @@ from arena_jax.scenario import digest
 from arena_jax.structs import Observation, Record
 from arena_jax.version import __version__
 
-# how an episode can end: the world ends it, its player stops, or what runs it fails (which is no bankruptcy)
-AGENT_STOPPED, INFRA_ERROR = "agent_stopped", "infra_error"
 _PINNED = ("parameters_sha256", "trajectory_sha256", "prompt_sha256", "tools_sha256")  # what a resumed episode keeps
 
 
@@ -69,8 +80,10 @@ class ArenaSession:
         self._tools = make_tools(env.params)
         self._lock = threading.Lock()
         self._episode = begin(self._world)
-        self._calls = 0
+        self._made: list[tuple[str, dict[str, Any] | None]] = []
         self._ended_as: str | None = None
+        self._is_end_noted = False
+        self._is_torn = False  # between the journal and the state
         self.system_prompt = system_prompt(env.params, env.scenario.horizon if disclose_horizon else None)
         self._header = self._make_header(agent, model)
         self._journal = None if journal is None else Journal(Path(journal))
@@ -94,23 +107,33 @@ class ArenaSession:
         Raises `ArenaError` only if the journal can't be written; then the call has not happened.
         """
         with self._lock:
+            self._check_whole()
             before = self._episode
             try:
                 self._check_not_ended()
                 checked = checked_arguments(self._tools, name, arguments)
                 after, answer = apply(self._world, before, name, self._tools[name], checked)
             except ArenaError as error:
-                refused = {"type": "refused", "n": self._calls + 1, "month": before.month, "tool": _plain(name)}
+                refused = {"type": "refused", "n": self.calls_made + 1, "month": before.month, "tool": plain(name)}
                 refused["error"] = str(error)
                 answer = {"error": str(error)} | stamp(before)
-                return self._commit(before, [refused], answer)
-            line = {"type": "call", "n": self._calls + 1, "month": before.month, "tool": name}
+                with self._written([refused]):
+                    self._made.append((plain(name), None))
+                return answer
+            line = {"type": "call", "n": self.calls_made + 1, "month": before.month, "tool": name}
             line |= {"arguments": checked, "answer": answer}
-            return self._commit(after, [line, *self._end_lines(after)], answer)
+            with self._written([line, *self._end_lines(after)]):
+                self._episode = after
+                self._made.append((name, checked))
+            return answer
 
     def facts(self) -> dict[str, Any]:
         """What the open month began with, free: date, open requests, notices, calls left; at the end the score."""
-        return answers.facts(self._world, self._episode)
+        facts = answers.facts(self._world, self._episode)
+        if self._ended_as is None:
+            return facts
+        score = {"score": 0, "unit": "$"} if self._ended_as == AGENT_STOPPED else {}
+        return {"date": facts["date"], "month": facts["month"], "status": self._ended_as} | score
 
     @property
     def status(self) -> str:
@@ -125,7 +148,12 @@ class ArenaSession:
     @property
     def calls_made(self) -> int:
         """Calls answered so far, refused ones included."""
-        return self._calls
+        return len(self._made)
+
+    @property
+    def made(self) -> list[tuple[str, dict[str, Any] | None]]:
+        """Those calls by name, with their checked arguments; None for the arguments of a refused one."""
+        return list(self._made)
 
     @property
     def observation(self) -> Observation:
@@ -146,22 +174,26 @@ class ArenaSession:
         if status not in (AGENT_STOPPED, INFRA_ERROR):
             raise unknown("status", status, (AGENT_STOPPED, INFRA_ERROR))
         with self._lock:
+            self._check_whole()
             self._check_not_ended()
             check_open(self._episode)
-            self._append([self._end_line(self._episode, status) | {"reason": _plain(reason)}])
-            self._ended_as = status
+            with self._written([self._end_line(self._episode, status) | {"reason": plain(reason)}]):
+                self._ended_as = status
 
     def add_usage(self, **tokens: int) -> None:
         """Note tokens that a client counted since the last note, by the names it gives them, such as input_tokens=…."""
         for name, count in tokens.items():
-            check_count(_plain(name), count, 0, 2**53)
+            check_count(plain(name), count, 0, 2**53)
         with self._lock:
-            self._append([{"type": "usage", "tokens": {_plain(name): int(count) for name, count in tokens.items()}}])
+            self._check_whole()
+            with self._written([{"type": "usage", "tokens": {plain(name): int(n) for name, n in tokens.items()}}]):
+                pass
 
     def close(self) -> None:
-        """Release the journal; it can be opened again."""
-        if self._journal is not None:
-            self._journal.close()
+        """Release the journal once the call in progress is answered; it can be opened again."""
+        with self._lock:
+            if self._journal is not None:
+                self._journal.close()
 
     def __enter__(self) -> ArenaSession:
         return self
@@ -171,14 +203,22 @@ class ArenaSession:
 
     # one call
 
-    def _commit(self, episode: Episode, lines: list[Line], answer: dict[str, Any]) -> dict[str, Any]:
-        self._append(lines)
-        self._episode, self._calls = episode, self._calls + 1
-        return answer
+    @contextlib.contextmanager
+    def _written(self, lines: list[Line]) -> Iterator[None]:
+        """Journal `lines`; what they say is taken over in the body. Interrupted in between, the session is torn."""
+        self._is_torn = self._journal is not None
+        try:
+            if self._journal is not None:
+                self._journal.append(lines)
+        except ArenaError:  # nothing has happened
+            self._is_torn = False
+            raise
+        yield
+        self._is_torn = False
 
-    def _append(self, lines: list[Line]) -> None:
-        if self._journal is not None:
-            self._journal.append(lines)
+    def _check_whole(self) -> None:
+        if self._is_torn:
+            raise ArenaError("a call was interrupted while it was journaled; open the journal again to go on")
 
     def _check_not_ended(self) -> None:
         if self._ended_as is not None:
@@ -199,14 +239,16 @@ class ArenaSession:
             "prompt_version": PROMPT_VERSION,
             "prompt_sha256": sha256(self.system_prompt),
             "tools_sha256": sha256(compact(self.tools("plain"))),
-            "agent": _plain(agent),
-            "model": _plain(model),
+            "agent": plain(agent),
+            "model": plain(model),
         }
 
     def _end_lines(self, episode: Episode) -> list[Line]:
         return [] if episode.status == "running" else [self._end_line(episode, episode.status)]
 
     def _end_line(self, episode: Episode, status: str) -> Line:
+        if status == INFRA_ERROR:  # it goes on, and what is hidden stays so
+            return {"type": "end", "status": status}
         record = plain_record(record_of(self._world, episode))
         if status == AGENT_STOPPED:
             record["score"] = 0.0  # only a company that reaches the end is valued
@@ -217,31 +259,54 @@ class ArenaSession:
         if not journal.lines:
             journal.append([self._header])
             return
-        found = journal.lines[0]
-        for name in _PINNED:
-            if found.get(name) != self._header[name]:
-                raise ArenaError(f"journal {journal.path} is of another world: {name} differs")
-        for name in ("agent", "model"):
-            if self._header[name] not in ("", found.get(name)):
-                raise ArenaError(f"journal {journal.path} is of {name} {found.get(name)!r}, not {self._header[name]!r}")
-        for number, line in enumerate(journal.lines[1:], start=2):
-            self._replay(journal.path, number, line)
+        self.replay(journal.path, journal.lines)
         if self._ended_as == INFRA_ERROR:
             self._ended_as = None  # whatever failed, the episode goes on
-        is_noted = any(line.get("status") == self._episode.status for line in journal.lines)
-        if not is_noted and self._ended_as is None:  # cut between the last call and the end
+        if not self._is_end_noted:  # cut between the last call and the end
             journal.append(self._end_lines(self._episode))
 
-    def _replay(self, path: Path, number: int, line: Line) -> None:
-        kind = line["type"]
-        if kind == "end":
-            self._ended_as = line["status"] if line["status"] in (AGENT_STOPPED, INFRA_ERROR) else None
-        elif kind in ("call", "refused"):
-            self._calls += 1
-        if kind != "call":
+    def replay(self, path: Path, lines: list[Line]) -> None:
+        """Take a fresh session through a journal's lines; raises `ArenaError` naming the first that does not fit."""
+        found = lines[0] if lines else {}
+        for name in _PINNED:
+            if found.get(name) != self._header[name]:
+                raise ArenaError(f"journal {path} is of another world: {name} differs")
+        for name in ("agent", "model"):
+            if self._header[name] not in ("", found.get(name)):
+                was = plain(found.get(name))
+                raise ArenaError(f"journal {path} is of {name} {was!r}, not {self._header[name]!r}")
+        for number, line in enumerate(lines[1:], start=2):
+            where = f"journal {path}, line {number}"
+            if line["type"] == "end":
+                self._replay_end(where, line)
+            elif line["type"] in ("call", "refused"):
+                self._replay_call(where, line)
+
+    def _replay_end(self, where: str, line: Line) -> None:
+        status, known = line["status"], self._episode.status
+        if self._is_end_noted:
+            raise ArenaError(f"{where}: the episode has ended before")
+        if known != ("running" if status in (AGENT_STOPPED, INFRA_ERROR) else status):
+            raise ArenaError(f"{where}: it ends as {status}, the replay is {known}")
+        if status != INFRA_ERROR:
+            dollars = dollars_apart(self._episode.archive.largest_assets)
+            found = record_difference(line["record"], self._end_line(self._episode, status)["record"], dollars)
+            if found:
+                raise ArenaError(f"{where}: the record of the end is different now: {found}")
+            self._is_end_noted = True
+        self._ended_as = status if status in (AGENT_STOPPED, INFRA_ERROR) else None
+
+    def _replay_call(self, where: str, line: Line) -> None:
+        if (line["n"], line["month"]) != (self.calls_made + 1, self._episode.month):
+            raise ArenaError(f"{where}: call {line['n']} of month {line['month']} is out of order")
+        if self._ended_as == INFRA_ERROR:
+            self._ended_as = None
+        if line["type"] == "refused":
+            self._made.append((line["tool"], None))
             return
-        where = f"journal {path}, line {number}: {line['tool']} in {date_label(self._episode.month)}"
+        where = f"{where}: {plain(line['tool'])} in {date_label(self._episode.month)}"
         try:
+            self._check_not_ended()
             name = line["tool"]
             checked = checked_arguments(self._tools, name, line["arguments"])
             self._episode, answer = apply(self._world, self._episode, name, self._tools[name], checked)
@@ -250,9 +315,10 @@ class ArenaSession:
             raise ArenaError(f"{where} can't be replayed: {error}") from None
         if found:
             raise ArenaError(f"{where} is answered differently now: {found}")
+        self._made.append((name, checked))
 
 
-def _plain(name: Any) -> str:
-    """A name or reason from anywhere as a short text that any file and terminal takes."""
-    text = name[:200] if isinstance(name, str) else type(name).__name__
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+def confirm(env: Arena, seed: int, path: Path, *, disclose_horizon: bool = False) -> None:
+    """Replay a journal and write nothing; raises `ArenaError` where it is not what the world gives."""
+    session = ArenaSession(env, seed, disclose_horizon=disclose_horizon)
+    session.replay(path, read_journal(path))
