@@ -7,11 +7,13 @@ same decisions and the same world; its observation is what the session's tools h
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from arena_jax.errors import ArenaError, is_number
 from arena_jax.llm.session import ArenaSession
 from arena_jax.rollout import POLICY_STREAM
 from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
@@ -23,7 +25,7 @@ def play_policy(session: ArenaSession, policy: Any, seed: int) -> None:
     """Play a session to its end, from its start or from where it was interrupted.
 
     seed: the session's own, for the policy's luck. A request that the session refuses (an amount that is not allowed)
-    becomes a pass.
+    becomes a pass. Raises `ArenaError` if the session has calls that this policy does not decide on.
     """
     if session.calls_made == 0:
         _Player(session, policy, seed).play()
@@ -31,8 +33,21 @@ def play_policy(session: ArenaSession, policy: Any, seed: int) -> None:
     # a policy remembers: it decides again from the start, in memory, and what the journal lacks is called
     player = _Player(ArenaSession(session.world, seed), policy, seed)
     player.play()
+    decided = player.session.made
+    for i, (name, arguments) in enumerate(session.made):
+        if i >= len(decided) or not _is_same_call(decided[i], (name, arguments)):
+            now = decided[i][0] if i < len(decided) else "nothing"
+            raise ArenaError(f"another policy has played here: call {i + 1} is {name!r}, this one decides {now!r}")
     for name, arguments in player.called[session.calls_made :]:
         session.call(name, arguments)
+
+
+def _is_same_call(one: tuple[str, Any], other: tuple[str, Any]) -> bool:
+    """Whether two calls are alike but for rounding between platforms."""
+    if one[0] != other[0] or (one[1] is None) != (other[1] is None):
+        return False
+    pairs = [(value, other[1].get(name)) for name, value in (one[1] or {}).items()]
+    return all(a == b or (is_number(a) and is_number(b) and math.isclose(a, b, rel_tol=1e-5)) for a, b in pairs)
 
 
 class _Player:
@@ -40,15 +55,15 @@ class _Player:
 
     def __init__(self, session: ArenaSession, policy: Any, seed: int) -> None:
         self.called: list[tuple[str, dict[str, Any]]] = []
-        self._session, self._policy = session, policy
+        self.session, self._policy = session, policy
         self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), POLICY_STREAM), 0)
         self._lost_request = False  # to last month's closing
 
     def play(self) -> None:
         """Months until the end."""
         choose, act = jax.jit(self._policy.choose_tools), jax.jit(self._policy.act)
-        memory = self._policy.init(jax.random.fold_in(self._key, 2 * self._session.world.scenario.horizon))
-        while not self._session.is_over:
+        memory = self._policy.init(jax.random.fold_in(self._key, 2 * self.session.world.scenario.horizon))
+        while not self.session.is_over:
             month = self._month()
             memory, calls, assumptions = choose(memory, self._seen(), jax.random.fold_in(self._key, 2 * month))
             self._use_tools(calls.tolist(), assumptions)
@@ -56,23 +71,23 @@ class _Player:
             self._lost_request = self._act(action)
 
     def _month(self) -> int:
-        return int(self._session.observation.month)
+        return int(self.session.observation.month)
 
     def _seen(self) -> Observation:
         """The observation; a session can't tell of a request that a closing kept from being made."""
-        seen = self._session.observation
+        seen = self.session.observation
         return dataclasses.replace(seen, turned_away=jnp.int32(MONTH_TAKEN)) if self._lost_request else seen
 
     def _call(self, name: str, arguments: dict[str, Any] | None = None) -> dict[str, Any]:
         self.called.append((name, arguments or {}))
-        return self._session.call(name, arguments or {})
+        return self.session.call(name, arguments or {})
 
     def _use_tools(self, counts: list[int], assumptions: Assumptions) -> None:
         for tool, count in zip(TOOLS, counts, strict=True):
             arguments = {}
             if tool == "conduct_cashflow_projection":
                 arguments = {name: value.item() for name, value in vars(assumptions).items()}
-            for _ in range(min(count, int(self._session.observation.calls_left))):
+            for _ in range(min(count, int(self.session.observation.calls_left))):
                 self._call(tool, arguments)
 
     def _act(self, action: Action) -> bool:
@@ -80,7 +95,7 @@ class _Player:
         month, instrument = self._month(), int(action.instrument)
         if action.close_books:
             self._call("book_closing")
-            if self._session.is_over or self._month() > month:
+            if self.session.is_over or self._month() > month:
                 return instrument != NO_REQUEST
         if instrument in _INSTRUMENT_NAMES:
             request = {"instrument": _INSTRUMENT_NAMES[instrument], "amount": action.amount.item()}
