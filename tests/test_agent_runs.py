@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -90,6 +91,74 @@ def test_every_episode_may_have_a_held_out_world_of_its_own(tmp_path, monkeypatc
         assert not path.is_file() or secret not in path.read_text()
     run = json.loads((tmp_path / "run" / "run.json").read_text())
     assert run["scenarios"]["commitment_sha256"] == commitment(secret.encode())
+
+
+@pytest.fixture(scope="module")
+def held_out(tmp_path_factory):
+    """A run in two held-out worlds, and the file of their secret."""
+    folder = tmp_path_factory.mktemp("held-out")
+    secret = folder / "secret.key"
+    secret.write_text("0123456789abcdef" * 4)
+    secret.chmod(0o600)
+    new_run(folder / "run", [5, 6], scenarios=f"secret:{secret},worlds=2")
+    return folder / "run", secret
+
+
+def exchange_worlds(run):
+    """Play the second episode in the first one's world."""
+    for end in ("toml", "csv"):
+        text = (run / f"worlds/world-000.{end}").read_text().replace("world-000", "world-001")
+        (run / f"worlds/world-001.{end}").write_text(text)
+
+
+def test_an_episode_keeps_the_world_that_it_was_made_with(held_out, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(held_out[0], run)
+    exchange_worlds(run)
+    open_episode(run, 0).close()
+    with pytest.raises(arena_jax.ArenaError, match="other trajectory"):
+        open_episode(run, 1)
+
+
+def test_verify_proves_the_worlds_of_an_agent_run(monkeypatch, capsys, held_out, tmp_path):
+    verify = lambda run: arena(monkeypatch, capsys, "scenario", "verify", str(run), "--secret", str(held_out[1]))
+    assert verify(held_out[0])[0] == 0
+    run = tmp_path / "run"
+    shutil.copytree(held_out[0], run)
+    exchange_worlds(run)
+    assert verify(run)[0] == 2
+    about = json.loads((run / "run.json").read_text())
+    about["trajectories_sha256"] = [about["trajectories_sha256"][0]] * 2
+    (run / "run.json").write_text(json.dumps(about))
+    open_episode(run, 1).close()  # a run that says so itself
+    code, _, err = verify(run)
+    assert code == 2
+    assert "episode 1 is not played in world 1" in err
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+@pytest.mark.parametrize("failing", range(5))
+def test_a_run_is_made_whole_or_not_at_all(monkeypatch, tmp_path, failing, is_there):
+    run, replaced = tmp_path / "mine" / "run", []
+    if is_there:
+        run.mkdir(parents=True)
+    replace = Path.replace
+
+    def fails(self, target):
+        replaced.append(target)
+        if len(replaced) == failing + 1:
+            raise OSError(28, "No space left on device")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", fails)
+    world = data_path("macro_trajectory.csv")
+    with pytest.raises(arena_jax.ArenaError, match="No space left on device"):
+        new_run(run, [1], [], world)
+    assert not run.exists() or not any(run.iterdir())
+    assert not [path for path in tmp_path.rglob("*") if "half" in path.name]
+    monkeypatch.undo()
+    new_run(run, [1], [], world)
+    open_episode(run, 0).close()
 
 
 def parse_worlds_of(secret):
@@ -330,8 +399,44 @@ def test_runs_of_different_worlds_are_not_mixed(monkeypatch, capsys, played, tmp
     assert "the runs differ in parameters" in err
 
 
+def changed_header(run, copy, **changes):
+    """A copy of a run whose journals have another header."""
+    shutil.copytree(run, copy)
+    for path in copy.glob("*/journal.jsonl"):
+        first, *rest = path.read_text().split("\n")
+        path.write_text("\n".join([json.dumps(json.loads(first) | changes), *rest]))
+    return copy
+
+
 @pytest.mark.parametrize(
-    ("field", "value"), [("format", 2), ("episodes", "two"), ("env_set", [1]), ("world", "/etc/passwd")]
+    ("field", "message"),
+    [
+        ("arena_jax", "differ in the version of arena_jax"),
+        ("prompt_sha256", "differ in prompt"),
+        ("tools_sha256", "differ in tools"),
+    ],
+)
+def test_episodes_played_unlike_are_not_mixed(monkeypatch, capsys, played, tmp_path, field, message):
+    other = changed_header(played, tmp_path / "other", **{field: "x"})
+    code, _, err = arena(monkeypatch, capsys, "agent", "score", str(played), str(other))
+    assert code == 2
+    assert message in err
+
+
+def test_worlds_of_other_seeds_are_not_mixed_and_no_run_counts_twice(monkeypatch, capsys, played, tmp_path):
+    for seed in (1, 2):
+        new_run(tmp_path / f"{seed}", [1], scenarios=f"generated:1,seed={seed}")
+    code, _, err = arena(monkeypatch, capsys, "agent", "score", str(tmp_path / "1"), str(tmp_path / "2"))
+    assert code == 2
+    assert "the runs differ in scenarios" in err
+    code, _, err = arena(monkeypatch, capsys, "agent", "score", str(played), f"{played}/../{played.name}")
+    assert code == 2
+    assert "named twice" in err
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("trajectories_sha256", []), ("format", 2), ("episodes", "two"), ("env_set", [1]), ("world", "/etc/passwd")],
 )
 def test_a_damaged_run_file_is_one_line(tmp_path, field, value):
     new_run(tmp_path / "run", [1])

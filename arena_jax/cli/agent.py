@@ -22,6 +22,7 @@ from arena_jax.llm.episode import plain_record
 from arena_jax.llm.journal import read_journal
 from arena_jax.llm.paging import compact
 from arena_jax.llm.runs import (
+    COMPARED,
     SCORED,
     Played,
     confirm_episode,
@@ -121,11 +122,15 @@ def score_command(
     as_json: AsJson = False,
 ) -> None:
     """The paper's Table 1 for the players of runs, beside the published rows; infra_error counts for nobody."""
-    episodes = [(directory, played) for directory in directories for played in played_episodes(directory)]
+    if len({directory.resolve() for directory in directories}) < len(directories):
+        raise ArenaError("a run directory is named twice; its episodes would count twice")
     runs = [read_run(directory) for directory in directories]
-    for name in ("parameters", "trajectory", "disclose_horizon"):
-        if len({run.get(f"{name}_sha256", run.get(name)) for run in runs}) > 1:
-            raise ArenaError(f"the runs differ in {name}; score them apart")
+    for name in ("parameters_sha256", "scenarios", "disclose_horizon"):
+        _check_alike("runs", name, [run[name] for run in runs])
+    _check_alike("runs", "trajectory", [None if run["scenarios"] else run["trajectories_sha256"][0] for run in runs])
+    episodes = [(directory, played) for directory in directories for played in played_episodes(directory)]
+    for name in COMPARED:
+        _check_alike("episodes", name, [played.played_as[name] for _, played in episodes if played.status in SCORED])
     env_set = runs[0]["env_set"]
     players: dict[str, list[Played]] = {}
     for _, played in episodes:
@@ -157,6 +162,12 @@ def score_command(
     if left:
         counts = ", ".join(f"{left.count(status)} {status}" for status in sorted(set(left)))
         console.print(f"left out: {counts}")
+
+
+def _check_alike(what: str, name: str, values: list[Any]) -> None:
+    if any(value != values[0] for value in values):
+        label = {"arena_jax": "the version of arena_jax"}.get(name, name.removesuffix("_sha256"))
+        raise ArenaError(f"the {what} differ in {label}; score them apart")
 
 
 @app.command("show")

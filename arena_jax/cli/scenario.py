@@ -16,12 +16,12 @@ from arena_jax.arena import Arena, make
 from arena_jax.cli.output import print_json, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.files import write_atomic
-from arena_jax.llm.runs import RUN, read_run
+from arena_jax.llm.runs import RUN, check_worlds, read_run
 from arena_jax.parts import read_manifest
 from arena_jax.scenario import HORIZON, default_scenario
-from arena_jax.secret import commitment, read_secret
+from arena_jax.secret import commitment, read_secret, secret_key
 from arena_jax.world_file import World, read_world, write_world
-from arena_jax.worlds import FORMS, generator, parse_worlds
+from arena_jax.worlds import FORMS, Worlds, generator, parse_worlds
 
 scenario_app = typer.Typer(
     help="Worlds of your own, generated and held-out ones.", no_args_is_help=True, rich_markup_mode="rich"
@@ -154,4 +154,6 @@ def verify_command(
         raise ArenaError(f"the secret is not the one behind {run}")
     if not generator().items() <= about.items():
         raise ArenaError(f"the secret is the one behind {run}, but its worlds are of another version of the generator")
+    if (Path(run) / RUN).exists():
+        check_worlds(Path(run), Worlds(read_run(Path(run))["episodes"], secret_key(read_secret(secret)), about, True))
     typer.echo(f"the secret is the one behind {run}")

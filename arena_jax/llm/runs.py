@@ -12,8 +12,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ import numpy as np
 from arena_jax.arena import Arena, make
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluate import MAX_SEED
-from arena_jax.files import write_atomic
+from arena_jax.files import HALF, write_atomic
 from arena_jax.llm.journal import AGENT_STOPPED, Line, plain, read_journal
 from arena_jax.llm.session import ArenaSession, confirm
 from arena_jax.params import parse_overrides
@@ -30,7 +32,7 @@ from arena_jax.scenario import digest
 from arena_jax.structs import Record
 from arena_jax.version import __version__
 from arena_jax.world_file import World, read_world, write_world
-from arena_jax.worlds import parse_worlds
+from arena_jax.worlds import Worlds, parse_worlds
 
 RUN, SEEDS = "run.json", "seeds.json"
 ONE_WORLD, OWN_WORLDS = "world.toml", "worlds/world-{:03d}.toml"
@@ -39,6 +41,8 @@ MAX_EPISODES = 1_000
 SECRET_MODE = 0o600
 NOT_BEGUN, IN_PROGRESS, DAMAGED = "not begun", "in progress", "damaged"
 SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a failure of what runs it is none
+# what episodes that are scored together must have in common, beside their world
+COMPARED = ("arena_jax", "parameters_sha256", "prompt_sha256", "tools_sha256")
 
 
 _SOUND: dict[str, Callable[[Any], bool]] = {
@@ -50,7 +54,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "scenarios": lambda value: value is None or isinstance(value, dict),
     "disclose_horizon": lambda value: isinstance(value, bool),
     "parameters_sha256": lambda value: isinstance(value, str),
-    "trajectory_sha256": lambda value: value is None or isinstance(value, str),
+    "trajectories_sha256": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
 }
 
 
@@ -98,6 +102,8 @@ def new_run(
         raise ArenaError(f"{len(seeds)} episodes need as many worlds, {scenarios} has {worlds.count}")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ArenaError(f"{directory} is not an empty folder; choose another one")
+    own = [World(worlds.scenario(episode, env.scenario.horizon), {}) for episode in range(len(seeds))] if worlds else []
+    trajectories = [digest(world.scenario) for world in own] or [digest(env.scenario)] * len(seeds)
     run = {
         "format": FORMAT,
         "arena_jax": __version__,
@@ -107,16 +113,30 @@ def new_run(
         "scenarios": worlds.about if worlds else None,
         "disclose_horizon": disclose_horizon,
         "parameters_sha256": digest(env.params),
-        "trajectory_sha256": None if worlds else digest(env.scenario),
+        "trajectories_sha256": trajectories,
     }
-    write_atomic(directory / SEEDS, (json.dumps(list(seeds)) + "\n").encode(), SECRET_MODE)
-    if scenario is not None:
-        write_world(directory / ONE_WORLD, read_world(scenario), SECRET_MODE)
-    if worlds is not None:
-        for episode in range(len(seeds)):
-            world = World(worlds.scenario(episode, env.scenario.horizon), {})
-            write_world(directory / OWN_WORLDS.format(episode), world, SECRET_MODE)
-    write_atomic(directory / RUN, (json.dumps(run, indent=2) + "\n").encode())
+    with _made_whole(directory) as half:
+        write_atomic(half / SEEDS, (json.dumps(list(seeds)) + "\n").encode(), SECRET_MODE)
+        if scenario is not None:
+            write_world(half / ONE_WORLD, read_world(scenario), SECRET_MODE)
+        for episode, world in enumerate(own):
+            write_world(half / OWN_WORLDS.format(episode), world, SECRET_MODE)
+        write_atomic(half / RUN, (json.dumps(run, indent=2) + "\n").encode())
+
+
+@contextmanager
+def _made_whole(directory: Path) -> Iterator[Path]:
+    """A folder to fill beside `directory`, which takes its place at the end, or is removed if something fails."""
+    directory = directory.resolve()
+    half = directory.with_name(f"{HALF}{directory.name}-{secrets.token_hex(4)}")
+    try:
+        half.mkdir(parents=True)
+        yield half
+        half.replace(directory)
+    except OSError as error:
+        raise ArenaError(f"can't write {directory}: {error.strerror}") from None
+    finally:
+        shutil.rmtree(half, ignore_errors=True)
 
 
 def read_run(directory: Path) -> dict[str, Any]:
@@ -135,6 +155,8 @@ def read_run(directory: Path) -> dict[str, Any]:
     for name, is_sound in _SOUND.items():
         if not is_sound(run.get(name)):
             raise ArenaError(f"{path}: field {name} is missing or malformed")
+    if len(run["trajectories_sha256"]) != run["episodes"]:
+        raise ArenaError(f"{path}: field trajectories_sha256 must have one hash for each episode")
     return run
 
 
@@ -143,10 +165,21 @@ def run_environment(directory: Path, episode: int) -> Arena:
     run = read_run(directory)
     scenario = directory / run["world"].format(episode) if run["world"] else None
     env = make(scenario=scenario, **parse_overrides(run["env_set"]))
-    for name, tree in (("parameters", env.params), ("trajectory", env.scenario)):
-        if run[f"{name}_sha256"] not in (None, digest(tree)):
+    check_count("episode", episode, 0, run["episodes"] - 1)
+    found = {"parameters": digest(env.params), "trajectory": digest(env.scenario)}
+    made = {"parameters": run["parameters_sha256"], "trajectory": run["trajectories_sha256"][episode]}
+    for name in made:
+        if made[name] != found[name]:
             raise ArenaError(f"{directory} was made with other {name} than this version of arena_jax has")
     return env
+
+
+def check_worlds(directory: Path, worlds: Worlds) -> None:
+    """Raise `ArenaError` unless the episodes of a run are played in `worlds`, in order."""
+    for episode in range(read_run(directory)["episodes"]):
+        scenario = run_environment(directory, episode).scenario
+        if digest(scenario) != digest(worlds.scenario(episode, scenario.horizon)):
+            raise ArenaError(f"{directory}: episode {episode} is not played in world {episode} of those it names")
 
 
 def run_seed(directory: Path, episode: int) -> int:
@@ -202,6 +235,7 @@ class Played:
     tokens: dict[str, int] | None = None
     record: Record | None = None
     reason: str = ""
+    played_as: dict[str, str] = field(default_factory=dict)  # versions and hashes of what was played
 
     @property
     def player(self) -> str:
@@ -242,6 +276,7 @@ def _played(episode: int, lines: list[Line]) -> Played:
         tokens or None,
         Record(**{name: np.asarray(value)[()] for name, value in last["record"].items()}) if is_final else None,
         plain(last.get("reason", "")),
+        {name: plain(lines[0].get(name)) for name in COMPARED},
     )
 
 
