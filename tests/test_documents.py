@@ -15,28 +15,30 @@ from arena_jax.llm.paging import PAGE_BYTES, json_bytes
 from arena_jax.params import make_params
 
 SIGNS = {
-    "Net interest income": ("Interest income", "Interest expense"),
-    "Income before tax": ("Net interest income", "Provision for credit losses", "Operating expenses"),
-    "Net income": ("Income before tax", "Income tax"),
-    "Loans, net": ("Loans, gross", "Allowance for credit losses"),
-    "Total assets": ("Cash", "Loans, net", "Interest receivable"),
-    "Total liabilities": ("Accounts payable", "Tax payable", "Debt due within twelve months", "Debt due later"),
-    "Total equity": ("Paid-in capital", "Retained earnings"),
-    "Total liabilities and equity": ("Total liabilities", "Total equity"),
-    "Net cash from operations": (
-        "Interest collected",
-        "Operating expenses paid",
-        "Interest paid",
-        "Income tax paid",
-    ),
-    "Net cash from investing": ("Loans originated", "Loans repaid", "Recoveries of loans charged off"),
-    "Net cash from financing": ("Equity issued", "Debt issued", "Debt repaid"),
-    "Net change in cash": (
-        "Net cash from operations",
-        "Net cash from investing",
-        "Net cash from financing",
-    ),
-    "Cash at the end": ("Cash at the beginning", "Net change in cash"),
+    "income_statement": {
+        "Net interest income": ("Interest income", "Interest expense"),
+        "Income before tax": ("Net interest income", "Provision for credit losses", "Operating expenses"),
+        "Net income": ("Income before tax", "Income tax"),
+    },
+    "balance_sheet": {
+        "Loans, net": ("Loans, gross", "Allowance for credit losses"),
+        "Total assets": ("Cash", "Loans, net", "Interest receivable"),
+        "Total liabilities": ("Accounts payable", "Tax payable", "Debt due within twelve months", "Debt due later"),
+        "Total equity": ("Paid-in capital", "Retained earnings"),
+        "Total liabilities and equity": ("Total liabilities", "Total equity"),
+    },
+    "cash_flow_statement": {
+        "Net cash from operations": (
+            "Interest collected",
+            "Operating expenses paid",
+            "Interest paid",
+            "Income tax paid",
+        ),
+        "Net cash from investing": ("Loans originated", "Loans repaid", "Recoveries of loans charged off"),
+        "Net cash from financing": ("Equity issued", "Debt issued", "Debt repaid"),
+        "Net change in cash": ("Net cash from operations", "Net cash from investing", "Net cash from financing"),
+        "Cash at the end": ("Cash at the beginning", "Net change in cash"),
+    },
 }
 INDIRECT = (
     "Reconciliation: net income",
@@ -81,10 +83,62 @@ def columns(params, archive, name, month):
     return heads, found
 
 
-def check_sums(lines):
-    for total, parts in SIGNS.items():
-        if total in lines and all(part in lines for part in parts):
-            assert lines[total] == sum(lines[part] for part in parts), total
+# what each statement prints, line by line
+LABELS = {
+    "income_statement": (
+        "Interest income",
+        "Interest expense",
+        "Net interest income",
+        "Provision for credit losses",
+        "Operating expenses",
+        "Income before tax",
+        "Income tax",
+        "Net income",
+    ),
+    "balance_sheet": (
+        "Cash",
+        "Loans, gross",
+        "Allowance for credit losses",
+        "Loans, net",
+        "Interest receivable",
+        "Total assets",
+        "Accounts payable",
+        "Tax payable",
+        "Debt due within twelve months",
+        "Debt due later",
+        "Total liabilities",
+        "Paid-in capital",
+        "Retained earnings",
+        "Total equity",
+        "Total liabilities and equity",
+    ),
+    "cash_flow_statement": (
+        "Interest collected",
+        "Operating expenses paid",
+        "Interest paid",
+        "Income tax paid",
+        "Net cash from operations",
+        "Loans originated",
+        "Loans repaid",
+        "Recoveries of loans charged off",
+        "Net cash from investing",
+        "Equity issued",
+        "Debt issued",
+        "Debt repaid",
+        "Net cash from financing",
+        "Net change in cash",
+        "Cash at the beginning",
+        "Cash at the end",
+        *INDIRECT,
+        "Net cash from operations (2)",
+    ),
+}
+
+
+def check_sums(name, lines):
+    assert tuple(lines) == LABELS[name]
+    for total, parts in SIGNS[name].items():
+        assert lines[total] == sum(lines[part] for part in parts), total
 
 
 def check_month(params, archive, raw, month):
@@ -94,8 +148,9 @@ def check_month(params, archive, raw, month):
     equity_heads, equities = columns(params, archive, "equity_statement", month)
     assert income_heads == flow_heads
     assert income_heads[0] == balance_heads[0] == date_label(month)
-    for lines in (*incomes, *balances, *flows):
-        check_sums(lines)
+    for name, shown in (("income_statement", incomes), ("balance_sheet", balances), ("cash_flow_statement", flows)):
+        for lines in shown:
+            check_sums(name, lines)
     for income, flow in zip(incomes, flows, strict=True):
         assert flow["Net cash from operations (2)"] == flow["Net cash from operations"]
         assert flow["Net cash from operations"] == sum(flow[label] for label in INDIRECT)
@@ -147,6 +202,22 @@ def test_every_subtotal_adds_up_in_every_month(env, seed):
     assert archive.last_month > 24
     for month in range(OPENING, archive.last_month + 1):
         check_month(env.params, archive, raw, month)
+
+
+@pytest.mark.parametrize("seed", [0, 3])
+def test_statements_say_what_notices_and_the_tax_calendar_say(env, seed):
+    archive, _ = played_archive(env, seed)
+    for month in range(archive.last_month + 1):
+        flow = columns(env.params, archive, "cash_flow_statement", month)[1][0]
+        income = columns(env.params, archive, "income_statement", month)[1][0]
+        received = {"equity": 0, "debt": 0}
+        for settled in archive.settled:
+            if settled.month_settled == month + 1:
+                received[settled.instrument] += settled.received
+        assert (flow["Equity issued"], flow["Debt issued"]) == (received["equity"], received["debt"])
+        assert income["Income tax"] <= 0
+        if month % 3 != 2:
+            assert flow["Income tax paid"] == 0
 
 
 def test_debt_and_equity_do_appear(env):

@@ -48,7 +48,6 @@ class Archive:
     """Records up to the month that opens. The books are hidden; `closed_month` alone reads them."""
 
     _books: tuple[Books, ...]  # tied, by month from OPENING
-    _last: Books  # as the world keeps them, before tying
     _flash: tuple[Flash, ...]  # by month from 0, with the errors drawn in their months
     settled: tuple[Settlement, ...]
     closed_through: int
@@ -56,7 +55,7 @@ class Archive:
     @classmethod
     def of_opening(cls, books: Books) -> Archive:
         """The file of t = 0: one month of public statements."""
-        return cls((tied(books_before(books), books),), books, (), (), OPENING)
+        return cls((tied(books_before(books), books),), (), (), OPENING)
 
     @property
     def last_month(self) -> int:
@@ -72,8 +71,7 @@ class Archive:
         """One more month on file, and what settled at its end."""
         return replace(
             self,
-            _books=(*self._books, tied(self._last, books)),
-            _last=books,
+            _books=(*self._books, tied(self._books[-1], books)),
             _flash=(*self._flash, flash),
             settled=self.settled + settled,
         )

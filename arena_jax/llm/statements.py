@@ -53,18 +53,22 @@ def books_before(books: Books) -> Books:
 
 
 def tied(before: Books, books: Books) -> Books:
-    """`books` of a month (float64 scalars) in whole dollars, flows tied to its balances and to those `before` it."""
-    old, new = _rounded(before), _rounded(books)
+    """`books` of a month (float64 scalars) in whole dollars, flows tied to its balances and to those `before` it.
+
+    before: the tied books of the month before; of the first month, its balances.
+    """
     f = jax.tree.map(np.round, books.flows)
-    equity_issued = new.paid_in_capital - old.paid_in_capital
+    old = _rounded(before)
+    # what investors paid is what their notice says, so the capital adds it up
+    new = _rounded(books._replace(paid_in_capital=old.paid_in_capital + f.equity_issued))
     amortisation = old.debt_principal + f.debt_issued - new.debt_principal
     originations = new.loans_gross - old.loans_gross + f.repayments + f.charge_offs
     provision = new.allowance - old.allowance + f.charge_offs - f.recoveries
     costs_paid = old.accounts_payable + f.operating_cost - new.accounts_payable
-    tax_paid = old.tax_payable + f.tax_expense - new.tax_payable
+    tax_expense = new.tax_payable - old.tax_payable + f.tax_paid  # so that no tax is paid but when it is due
     # cash is what was verified, so the interest collected takes up what float32 left over
-    paid = originations + costs_paid + f.interest_expense + amortisation + tax_paid
-    received = f.repayments + f.recoveries + equity_issued + f.debt_issued
+    paid = originations + costs_paid + f.interest_expense + amortisation + f.tax_paid
+    received = f.repayments + f.recoveries + f.equity_issued + f.debt_issued
     interest_collected = new.cash - old.cash + paid - received
     interest_income = interest_collected + new.interest_receivable - old.interest_receivable
     flows = Flows(
@@ -77,13 +81,13 @@ def tied(before: Books, books: Books) -> Books:
         provision=provision,
         operating_cost=f.operating_cost,
         interest_expense=f.interest_expense,
-        tax_expense=f.tax_expense,
-        net_income=interest_income - f.interest_expense - provision - f.operating_cost - f.tax_expense,
+        tax_expense=tax_expense,
+        net_income=interest_income - f.interest_expense - provision - f.operating_cost - tax_expense,
         interest_collected=interest_collected,
         costs_paid=costs_paid,
         amortisation=amortisation,
-        tax_paid=tax_paid,
-        equity_issued=equity_issued,
+        tax_paid=f.tax_paid,
+        equity_issued=f.equity_issued,
         debt_issued=f.debt_issued,
         shares_issued=new.shares - old.shares,
     )
