@@ -30,6 +30,7 @@ from arena_jax.llm.prompt import PROMPT_VERSION, sha256
 from arena_jax.llm.scripted import play_policy
 from arena_jax.llm.session import confirm
 from arena_jax.policies import POLICIES
+from arena_jax.scenario import COLUMNS
 from arena_jax.structs import TOOLS
 from arena_jax.tools import INDICATORS
 
@@ -202,6 +203,16 @@ def test_the_month_goes_by_the_rules(env):
     assert "flash" in package
 
 
+def test_a_relaxed_world_closes_once_a_month():
+    session = ArenaSession(arena_jax.make(exclusive=False), 1)
+    for month in range(3):
+        assert session.call("book_closing")["now"]["month"] == month
+        for _ in range(2):
+            assert "already" in session.call("book_closing")["error"]
+        session.call("pass")
+    assert int(session.record().actions) == 3
+
+
 @pytest.mark.slow
 def test_a_relaxed_world_closes_and_acts_in_one_month():
     session = months(ArenaSession(arena_jax.make(exclusive=False), 1), 3)
@@ -256,30 +267,72 @@ def test_schemas_have_the_nine_calls(env, style):
         assert [tool["annotations"]["readOnlyHint"] for tool in listed] == [True] * 4 + [False] * 5
 
 
-def test_parameters_change_prompt_and_tools_alike():
-    plain = ArenaSession(arena_jax.make(), 0)
-    assert "1 to 6 months" in plain.system_prompt
-    assert "132" not in plain.system_prompt
-    assert "exactly one action" in plain.system_prompt
-    assert "132 months" in ArenaSession(arena_jax.make(), 0, disclose_horizon=True).system_prompt
-    relaxed = ArenaSession(
-        arena_jax.make(delay_max=1, tool_budget=7, exclusive=False, max_pending=3, noise=0.0, fraction_min=0.9), 0
-    )
-    tools = json.dumps(relaxed.tools())
-    for text in ("1 month", "90 to 100%", "3 requests"):
-        assert text in relaxed.system_prompt
-        assert text in tools
-    assert "up to 7 tool calls" in relaxed.system_prompt
-    assert "leaves the month open" in relaxed.system_prompt.lower()
-    assert "error grows" in json.dumps(plain.tools())
-    assert "error grows" not in tools
+ARMS = [  # rules, what prompt and tools say under them, and what they must not say
+    (
+        {},
+        ["exactly one action", "1 to 6 months", "70 to 100%", "20 tool calls", "one request", "error grows"],
+        ["open for"],
+    ),
+    ({}, ["book_closing, fund_raising_request or pass"], ["leaves the month open", "in this company", "132"]),
+    ({"exclusive": False}, ["fund_raising_request or pass", "leaves the month open"], ["exactly one action"]),
+    ({"exclusive": False}, [], ["an action ends the month", "book_closing, fund_raising_request or pass"]),
+    ({"delay_max": 1}, ["1 month after", "1 month;"], ["1 to 6", "to 1 month", "1 months"]),
+    ({"delay_min": 2, "delay_max": 3}, ["2 to 3 months"], ["1 to 6"]),
+    ({"tool_budget": 7}, ["up to 7 tool calls"], ["20 tool calls"]),
+    ({"max_pending": 3}, ["3 requests may be open"], ["one request"]),
+    ({"noise": 0.0}, ["flash figures"], ["error grows"]),
+    ({"fraction_min": 0.9}, ["90 to 100%"], ["70"]),
+    ({"tool_cost": 0.0}, ["less $0 for each"], ["5,000"]),
+    ({"revenue_multiple": 3.0}, ["3 times the revenue"], ["5 times"]),
+]
+
+
+@pytest.mark.parametrize(("rules", "said", "unsaid"), ARMS)
+def test_prompt_and_tools_say_the_rules_and_no_others(rules, said, unsaid):
+    session = ArenaSession(arena_jax.make(**rules), 0)
+    text = (session.system_prompt + " ".join(tool["description"] for tool in session.tools())).lower()
+    for words in said:
+        assert words in text
+    for words in [*unsaid, "calls first"]:  # no rule asks for tool calls before an action
+        assert words not in text
+
+
+def test_the_horizon_is_told_if_it_is_disclosed(env):
+    assert "132 months" in ArenaSession(env, 0, disclose_horizon=True).system_prompt
+
+
+@pytest.mark.parametrize("world", ["default", "generated", "widest"])
+def test_a_year_of_the_whole_market_is_one_page(env, world):
+    scenario = env.scenario
+    if world == "generated":
+        scenario = arena_jax.sample_scenario(jax.random.key(3))
+    if world == "widest":
+        widest = {name: min(column.high, 99.96) if column.low >= 0 else -99.96 for name, column in COLUMNS.items()}
+        scenario = dataclasses.replace(
+            scenario, **{name: jnp.full_like(scenario.pe, widest[name]) for name in INDICATORS}
+        )
+    session = months(ArenaSession(arena_jax.make(scenario=scenario), 0), 12)
+    answer = session.call("analyze_market_conditions")
+    assert "pages" not in answer
+    assert [len(values) for values in answer["history"].values()] == [13] * len(INDICATORS)
+    assert json_bytes(answer) < 2048
+
+
+def test_a_page_puts_only_what_it_shows_in_the_notebook(env):
+    session = months(ArenaSession(env, 0), 30)
+    answer = session.call("analyze_market_conditions", {"months": 400})
+    assert answer["pages"] > 1
+    shown = {label.split(",")[0] for label in answer["history"]}
+    ages = {name: int(session.observation.readings[name].age) for name in INDICATORS}
+    assert {name for name, age in ages.items() if age == 0} == shown
+    assert {name for name, age in ages.items() if age == -1} == set(INDICATORS) - shown != set()
 
 
 def test_the_prompt_has_a_version(env):
     """Raise PROMPT_VERSION with every change of the prompt, then pin it here."""
     assert (PROMPT_VERSION, sha256(ArenaSession(env, 0).system_prompt)) == (
-        1,
-        "4c476679c7315806c3eb758670bcc144eb215a2a41bf4446c823ea78eeb272cb",
+        2,
+        "9464bf109fb93e3541f513d7d9e78d35e504932e21a2785953611b69110501c9",
     )
 
 

@@ -14,6 +14,7 @@ from arena_jax.score import score
 from arena_jax.structs import BAD_REQUEST, INSTRUMENTS, MONTH_TAKEN, PIPELINE_FULL, Assumptions
 
 _BLOCK = 120  # months of one indicator in one piece
+_MARKET_ENVELOPE = 220  # bytes around a page of history, so that one holds a year of all indicators
 _INSTRUMENT_NAMES = {number: name for name, number in INSTRUMENTS.items()}
 _TURNED_AWAY = {
     PIPELINE_FULL: "turned away: the most requests allowed are open already",
@@ -83,10 +84,20 @@ def market(world: World, episode: Episode, indicators: list[str], months: int, p
             label = f"{name}, {COLUMNS[name].unit}"
             if now + 1 - first > _BLOCK:
                 label += f", {date_label(start)} to {date_label(stop - 1)}"
-            pieces.append((label, [round(float(value), 4) for value in world.history[name][start:stop]]))
-    shown, pages = page_of(pieces, page)
+            pieces.append((label, [_shown(value) for value in world.history[name][start:stop]]))
+    shown, pages = page_of(pieces, page, _MARKET_ENVELOPE)
     span = {"from": date_label(first), "to": date_label(now)}
     return {**span, "order": "monthly, oldest first", "history": dict(shown), **pages}
+
+
+def _shown(value: Any) -> float:
+    """An indicator as it is published: two decimals, one from 100 on."""
+    return round(float(value), 2 if abs(value) < 100 else 1)
+
+
+def indicators_on(answer: dict[str, Any]) -> list[str]:
+    """The indicators that a page of market history shows."""
+    return list(dict.fromkeys(label.split(",")[0] for label in answer["history"]))
 
 
 def projection(world: World, episode: Episode, assumptions: Assumptions, horizon: int) -> dict[str, Any]:

@@ -59,7 +59,8 @@ def _review(world: World, episode: Episode, document: str, month: int | None, pa
 
 def _analyze(world: World, episode: Episode, indicators: list[str], months: int, page: int) -> tuple[Episode, Answer]:
     answer = answers.market(world, episode, indicators, months, page)
-    return use_tool(world, episode, call_tool("analyze_market_conditions", indicators=indicators)), answer
+    seen = answers.indicators_on(answer)
+    return use_tool(world, episode, call_tool("analyze_market_conditions", indicators=seen)), answer
 
 
 def _project(world: World, episode: Episode, **assumptions: Any) -> tuple[Episode, Answer]:
@@ -75,7 +76,7 @@ def _end(world: World, episode: Episode, action: Action, what: str) -> tuple[Epi
 
 def _close(world: World, episode: Episode) -> tuple[Episode, Answer]:
     through = date_label(episode.month - 1)
-    if episode.archive.closed_through == episode.month - 1 and episode.month > 0 and not world.env.params.exclusive:
+    if episode.has_closed:
         raise ArenaError(f"the books are closed through {through} already")
     what = f"books closed through {through}"
     if world.env.params.exclusive:

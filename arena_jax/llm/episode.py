@@ -65,6 +65,7 @@ class Episode:
     archive: Archive
     notes: tuple[tuple[str, str], ...] = ()  # date and text
     memory_calls: int = 0  # this month
+    has_closed: bool = False  # this month, where a closing leaves it open
 
     @property
     def month(self) -> int:
@@ -98,7 +99,7 @@ def close_books(world: World, episode: Episode) -> Episode:
     """A closing that leaves the month open, where the world allows it."""
     state, timestep = _close_books(world.env, episode.state)
     archive = episode.archive.closed(int(state.books_closed_through))
-    return replace(episode, state=state, observation=timestep.observation, archive=archive)
+    return replace(episode, state=state, observation=timestep.observation, archive=archive, has_closed=True)
 
 
 def end_month(world: World, episode: Episode, action: Action) -> Episode:
@@ -108,7 +109,7 @@ def end_month(world: World, episode: Episode, action: Action) -> Episode:
     if int(state.status) != BANKRUPT:
         archive = archive.after_month(on_host(state.books), on_host(state.flash), settlements(seen))
         archive = archive.closed(int(state.books_closed_through))
-    return replace(episode, state=state, observation=seen, archive=archive, memory_calls=0)
+    return replace(episode, state=state, observation=seen, archive=archive, memory_calls=0, has_closed=False)
 
 
 def projected_cash(world: World, episode: Episode, assumptions: Assumptions) -> list[float]:

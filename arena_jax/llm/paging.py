@@ -9,7 +9,7 @@ from typing import Any
 from arena_jax.errors import ArenaError
 
 PAGE_BYTES = 2_000  # of a whole answer
-_ENVELOPE = 550  # what stands around a page's items: title, unit, date, calls left
+ENVELOPE = 550  # the most that stands around a page's items: title, unit, date, calls left
 
 
 def compact(value: Any) -> str:
@@ -22,15 +22,18 @@ def json_bytes(value: Any) -> int:
     return len(compact(value).encode())
 
 
-def page_of(items: Sequence[Any], page: int) -> tuple[list[Any], dict[str, int]]:
-    """The items of a page (from 1), and which page of how many this is: {} where one holds all."""
+def page_of(items: Sequence[Any], page: int, envelope: int = ENVELOPE) -> tuple[list[Any], dict[str, int]]:
+    """The items of a page (from 1), and which page of how many this is: {} where one holds all.
+
+    envelope: bytes of what stands around the items.
+    """
     pages: list[list[Any]] = [[]]
-    left = PAGE_BYTES - _ENVELOPE
+    left = PAGE_BYTES - envelope
     for item in items:
         size = json_bytes(item) + 1
         if size > left and pages[-1]:
             pages.append([])
-            left = PAGE_BYTES - _ENVELOPE
+            left = PAGE_BYTES - envelope
         pages[-1].append(item)
         left -= size
     if page > len(pages):

@@ -12,7 +12,7 @@ from arena_jax.data import data_path
 from arena_jax.llm.tool_schemas import MEMORY_CALLS, spoken_range
 from arena_jax.params import Params
 
-PROMPT_VERSION = 1
+PROMPT_VERSION = 2
 
 
 def system_prompt(params: Params, horizon: int | None = None) -> str:
