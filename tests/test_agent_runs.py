@@ -308,6 +308,15 @@ def test_nothing_from_a_foreign_run_reaches_the_terminal(monkeypatch, capsys, pl
     assert "\x1b" not in out + err
 
 
+def test_the_caption_says_whether_the_horizon_was_told(monkeypatch, capsys, tmp_path):
+    new_run(tmp_path / "run", [3], disclose_horizon=True)
+    with open_episode(tmp_path / "run", 0) as session:
+        session.stop("agent_stopped")
+    text = " ".join(arena(monkeypatch, capsys, "agent", "score", str(tmp_path / "run"))[1].split())
+    assert "agents were told the horizon, the paper's were not" in text
+    assert "not told the horizon" not in text
+
+
 def test_show(monkeypatch, capsys, played):
     code, out, _ = arena(monkeypatch, capsys, "agent", "show", str(played), "1")
     assert code == 0
@@ -444,6 +453,18 @@ def test_a_damaged_run_file_is_one_line(tmp_path, field, value):
     path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
     with pytest.raises(arena_jax.ArenaError, match=r"run\.json"):
         open_episode(tmp_path / "run", 0)
+
+
+def test_play_tells_a_damaged_game(monkeypatch, capsys, tmp_path):
+    new_run(tmp_path / "game", [1])
+    journal = tmp_path / "game" / "episode-000" / "journal.jsonl"
+    journal.parent.mkdir()
+    journal.write_text("{}\n")
+    code, _, err = arena(monkeypatch, capsys, "play", str(tmp_path / "game"))
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "can't go on" in err
+    assert "line 1 is damaged" in err
 
 
 def test_play_refuses_options_for_a_game_that_is_there(monkeypatch, capsys, tmp_path):

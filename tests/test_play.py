@@ -18,6 +18,7 @@ import time
 import pytest
 from rich.console import Console
 
+import arena_jax
 from arena_jax.llm import ArenaSession
 from arena_jax.llm.charts import cash_chart, sparkline
 from arena_jax.llm.documents import DOCUMENTS
@@ -52,7 +53,7 @@ def test_every_menu_and_answer_fits_the_window(env, monkeypatch, width):
         lines += ["2", str(number)] + [""] * (
             name.endswith("statement") or name in ("balance_sheet", "operating_report")
         )
-    lines += ["4", *[""] * 7, "5M", "3", "24", "8", "a note \x1b[2J[bold]", "9", "h", "zz", "", "q"]
+    lines += ["4", *[""] * 4, "18", "88k", "390", "5M", "3", "24", "8", "a note \x1b[2J[bold]", "9", "h", "zz", "", "q"]
     shown, over = play_lines(monkeypatch, session, lines, width)
     assert over is False
     assert max(map(len, shown.split("\n"))) <= width
@@ -89,6 +90,22 @@ def test_what_was_entered_last_is_the_next_default(env, monkeypatch):
     shown, _ = play_lines(monkeypatch, session, ["6", "debt", "350k", "6", "", "", "q"])
     assert "[350,000]" in shown
     assert shown.count("debt request of $350,000 entered") >= 1
+
+
+def test_menus_tell_no_price_that_is_in_the_contracts(env, monkeypatch):
+    session = ArenaSession(env, 1)
+    shown, _ = play_lines(monkeypatch, session, ["4", *[""] * 10, "q"])
+    assert "conduct_cashflow_projection needs servicing_cost" in shown
+    for price in ("18", "88,000", "88000", "390"):
+        assert price not in shown.split("Choice")[1]
+    assert session.facts()["tool_calls_left"] == 20
+
+
+def test_places_do_not_compare_under_other_rules(monkeypatch):
+    for rules, other in (({}, False), ({"delay_max": 1}, True)):
+        session = ArenaSession(arena_jax.make(**rules), 1)
+        shown, _ = play_lines(monkeypatch, session, ["7"] * 60)
+        assert ("They played by other rules" in shown) is other
 
 
 def test_the_end_shows_score_and_place(env, monkeypatch):

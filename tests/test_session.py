@@ -252,6 +252,19 @@ def test_notes_are_kept_and_capped(env):
     assert sum(len(page["notes"]) for page in pages) == 24
 
 
+@pytest.mark.parametrize("size", [330, 680, 990])
+def test_notes_stay_under_two_kilobytes_beside_many_open_requests(size):
+    session = ArenaSession(arena_jax.make(max_pending=6, delay_min=6, max_request=1e9), 0)
+    months(session, 6, [("fund_raising_request", {"instrument": "equity", "amount": 987_654_321.0})])
+    assert len(session.facts()["open_requests"]) >= 5
+    for _ in range(5):
+        session.call("save_note", {"text": "x" * size})
+    first = session.call("recall_notes")
+    pages = [first, *[session.call("recall_notes", {"page": page}) for page in range(2, first["pages"] + 1)]]
+    assert max(map(json_bytes, pages)) < 2048
+    assert sum(len(page["notes"]) for page in pages) == 5
+
+
 @pytest.mark.parametrize("style", ["openai", "mcp", "plain"])
 def test_schemas_have_the_nine_calls(env, style):
     listed = json.loads(json.dumps(ArenaSession(env, 0).tools(style)))

@@ -56,14 +56,23 @@ def _cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: f
     return text if math.isnan(low) else f"{text}\n[dim]{_number(metric, low)}–{_number(metric, high)}[/dim]"
 
 
-def results_tables(results: Mapping[str, Mapping[str, Estimate]], title: str, width: int) -> list[Table]:
-    """The paper's Table 1: the policies, then the published rows; in two halves where `width` columns are too few."""
+_UNTOLD = "agents, as in the paper, are not told the horizon."
+
+
+def results_tables(
+    results: Mapping[str, Mapping[str, Estimate]], title: str, width: int, disclosed: bool = False
+) -> list[Table]:
+    """The paper's Table 1: the policies, then the published rows; in two halves where `width` columns are too few.
+
+    disclosed: the agents were told the horizon.
+    """
     halves = [TABLE_1] if width >= WIDE else [TABLE_1[:3] + TABLE_1[-1:], TABLE_1[3:-1]]
     tables = [_results_table(results, names) for names in halves]
     tables[0].title = title
     tables[-1].caption = (
         "mean ± SD over episodes; below it the 95% interval of the share or mean. Published rows: paper, Table 1. "
-        "Scripted and trained policies see the month; agents, as in the paper, are not told the horizon."
+        "Scripted and trained policies see the month; "
+        + ("agents were told the horizon, the paper's were not." if disclosed else _UNTOLD)
     )
     return tables
 

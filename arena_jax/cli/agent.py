@@ -155,9 +155,8 @@ def score_command(
         return
     changed = "".join(f", {pair}" for pair in env_set)
     console = table_console()
-    console.print(
-        *results_tables(results, f"{ENVIRONMENTS[0]}, arena_jax {__version__}{changed}", console.width), sep="\n"
-    )
+    title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}{changed}"
+    console.print(*results_tables(results, title, console.width, runs[0]["disclose_horizon"]), sep="\n")
     left = [played.status for _, played in episodes if played.status not in SCORED]
     if left:
         counts = ", ".join(f"{left.count(status)} {status}" for status in sorted(set(left)))

@@ -8,11 +8,12 @@ from arena_jax.llm.archive import settlements
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.documents import read_document
 from arena_jax.llm.episode import Episode, World, projected_cash
-from arena_jax.llm.paging import page_of
+from arena_jax.llm.paging import json_bytes, page_of
 from arena_jax.scenario import COLUMNS
 from arena_jax.score import score
 from arena_jax.structs import BAD_REQUEST, INSTRUMENTS, MONTH_TAKEN, PIPELINE_FULL, Assumptions
 
+_NOTES_ENVELOPE = 120  # bytes around a page of notes, beside the month's facts
 _BLOCK = 120  # months of one indicator in one piece
 _MARKET_ENVELOPE = 220  # bytes around a page of history, so that one holds a year of all indicators
 _INSTRUMENT_NAMES = {number: name for name, number in INSTRUMENTS.items()}
@@ -117,5 +118,6 @@ def projection(world: World, episode: Episode, assumptions: Assumptions, horizon
 def notes(world: World, episode: Episode, page: int) -> dict[str, Any]:
     """recall_notes: newest first, with the month's free facts."""
     items = [{"date": date, "note": text} for date, text in reversed(episode.notes)]
-    shown, pages = page_of(items, page)
-    return {"notes": shown, "now": facts(world, episode), **pages}
+    now = facts(world, episode)
+    shown, pages = page_of(items, page, _NOTES_ENVELOPE + json_bytes(now))
+    return {"notes": shown, "now": now, **pages}

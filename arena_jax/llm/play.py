@@ -16,10 +16,12 @@ from rich.text import Text
 
 from arena_jax.analysis.published import published_results
 from arena_jax.analysis.table import money
+from arena_jax.arena import Arena, make
 from arena_jax.llm.charts import cash_chart, sparkline
 from arena_jax.llm.documents import MONTHLY
 from arena_jax.llm.session import ArenaSession
 from arena_jax.llm.tool_schemas import REQUIRED, Argument, Tool, make_tools
+from arena_jax.scenario import digest
 
 CHOICES = {
     "1": ("verify cash", "verify_cash_position"),
@@ -234,6 +236,8 @@ class Player:
                 table.add_row(str(i), Text(name, "bold" if name == "You" else ""), money(value))
         self._console.print(table)
         self._say("Published: paper, Table 1, means of five runs.", "dim")
+        if not _is_published_world(self._session.world):
+            self._say("They played by other rules or in another world than you, so the places don't compare.", "yellow")
 
 
 # the field that tells what an answer is -> how it is shown
@@ -247,6 +251,12 @@ _SHOWN: dict[str, Callable[[Player, dict[str, Any]], None]] = {
     "saved": Player._show_saved,
     "notes": Player._show_notes,
 }
+
+
+def _is_published_world(env: Arena) -> bool:
+    """Whether a world has the paper's rules and trajectory, as far as this package has them."""
+    default = make()
+    return (digest(env.params), digest(env.scenario)) == (digest(default.params), digest(default.scenario))
 
 
 def standing(score: float) -> tuple[int, list[tuple[str, float]]]:
@@ -274,7 +284,7 @@ def _default(argument: Argument, value: Any) -> str:
     if argument.kind == "choices":
         return "all" if list(value) == list(argument.choices) else " ".join(value)
     if value is None:
-        return "" if argument.kind == "text" else "latest"
+        return "" if argument.default is REQUIRED else "latest"
     return f"{value:,g}" if isinstance(value, int | float) and value < 1e4 else _rounded(value)
 
 

@@ -144,7 +144,7 @@ def make_tools(params: Params) -> dict[str, Tool]:
     share = spoken_range(round(100 * float(params.fraction_min), 2), round(100 * float(params.fraction_max), 2), "%")
     at_once = "one request" if params.max_pending == 1 else f"{params.max_pending} requests"
 
-    def assumption(name: str, about: str, example: float) -> Argument:
+    def assumption(name: str, about: str, example: float | None = None) -> Argument:
         return Argument("number", about, REQUIRED, *RANGES[name], example=example)
 
     return {
@@ -185,13 +185,10 @@ def make_tools(params: Params) -> dict[str, Tool]:
                 "lending_rate": assumption("lending_rate", "lending rate, % a year", 7.0),
                 "repayment_rate": assumption("repayment_rate", "share of loans repaid a month, such as 0.028", 0.028),
                 "charge_off_rate": assumption("charge_off_rate", "share of loans lost a month, such as 0.002", 0.002),
-                "servicing_cost": assumption(
-                    "servicing_cost", "$ a borrower and month", round(float(params.servicing_cost), 2)
-                ),
-                "fixed_cost": assumption("fixed_cost", "$ a month", round(float(params.fixed_cost), 2)),
-                "acquisition_cost": assumption(
-                    "acquisition_cost", "$ a new borrower", round(float(params.acquisition_cost), 2)
-                ),
+                # the contracts tell the costs, so nothing else does
+                "servicing_cost": assumption("servicing_cost", "$ a borrower and month"),
+                "fixed_cost": assumption("fixed_cost", "$ a month"),
+                "acquisition_cost": assumption("acquisition_cost", "$ a new borrower"),
                 "funding": Argument("number", "$ of proceeds that you expect", 0.0, *RANGES["funding"]),
                 "funding_month": Argument("integer", "months from now until they arrive", 0, *RANGES["funding_month"]),
                 "horizon": Argument("integer", "months ahead", 12, 1, MAX_PROJECTION),
