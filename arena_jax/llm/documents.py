@@ -38,6 +38,9 @@ REPORTED = 12  # months that an operating report compares
 # how the model's costs are split between suppliers; the last of each takes what is left
 SUPPORT_SHARE, SOFTWARE_SHARE = 0.6, 0.55
 
+# columns of the operating report; flash figures are of the first three
+_OPERATING = ("active borrowers", "originations", "collections", "new borrowers", "charged off", "recovered")
+
 Rows = list[list[Any]]
 
 
@@ -151,21 +154,25 @@ def _package(params: Params, archive: Archive, month: int | None, page: int) -> 
     }
     if archive.closed_through < archive.last_month:
         row = _operations(params, archive, archive.last_month)
-        found["flash"] = dict(zip(("date", "status", "users", "originations", "collections"), row, strict=True))
+        found["flash"] = dict(zip(("date", "status", "users", "originations", "collections"), row[:5], strict=True))
     page_of((), page)  # one page
     return found
 
 
 def _operations(params: Params, archive: Archive, month: int) -> list[Any]:
-    """Date, status, borrowers, originations and collections of a month: exact if closed, else flash."""
+    """Date, status, borrowers, originations and collections of a month: exact if closed, else flash.
+
+    Then what only closed months tell: new borrowers, loans charged off, recoveries.
+    """
     if month <= archive.closed_through:
         books = archive.closed_month(month)
         f = books.flows
-        figures, status = (books.users, f.originations, f.repayments + f.recoveries + f.interest_collected), "closed"
+        collections = f.repayments + f.recoveries + f.interest_collected
+        figures, status = (books.users, f.originations, collections, f.new_users, f.charge_offs, f.recoveries), "closed"
     else:
         # the error is that of the closing known when the month's figures were drawn
-        figures, status = archive.flash_month(month), "flash"
-    return [date_label(month), status, *[int(np.round(figure)) for figure in figures]]
+        figures, status = (*archive.flash_month(month), None, None, None), "flash"
+    return [date_label(month), status, *[None if figure is None else int(np.round(figure)) for figure in figures]]
 
 
 def _report(params: Params, archive: Archive, month: int | None, page: int) -> dict[str, Any]:
@@ -179,7 +186,7 @@ def _report(params: Params, archive: Archive, month: int | None, page: int) -> d
     return {
         "month": month,
         "unit": "borrowers; $ a month",
-        "columns": ["month", "status", "active borrowers", "originations", "collections"],
+        "columns": ["month", "status", *_OPERATING],
         "lines": lines,
         **({"note": note} if error > 0 and any(row[1] == "flash" for row in rows) else {}),
         **pages,

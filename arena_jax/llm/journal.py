@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 # a replay on another platform may differ by 1e-5 of total assets (design section 5.3), in borrowers by one
 _RELATIVE, _DOLLARS, _BORROWERS, _RATE = 1e-5, 5.0, 1, 5e-3
 _RATIOS, _RATIO = ("ownership_kept", "value_per_share"), 1e-4  # fields of a record that are no amounts
-_COUNTS = ("users", "active borrowers")
+_COUNTS = ("users", "active borrowers", "new borrowers")
 _EXACT = ("month", "closed_month", "tool_calls_left", "notes", "page", "pages", "amount", "requested")
 _HUGE = 1e18  # above any figure of a record
 _AMOUNT = 10_000.0  # numbers in a text from this size on are what the books say; smaller ones are terms and dates
