@@ -279,6 +279,26 @@ def test_contract_prices_tie_to_the_costs_of_the_model(overrides):
     assert sum(prices(params).values()) == pytest.approx(sum(found.values()))
 
 
+@pytest.mark.parametrize(
+    ("rules", "unsaid"),
+    [
+        ({"noise": 0.0}, "vary"),
+        ({"cost_lag": 0.0}, "following month"),
+        ({"interest_lag": 0.0}, "interest is collected"),
+    ],
+)
+def test_documents_say_nothing_that_the_rules_have_switched_off(env, rules, unsaid):
+    other = arena_jax.make(**rules)
+    texts = [
+        " ".join(read_document(one.params, begin(World.make(one, 0)).archive, name, None, 1)["text"] for name in TEXTS)
+        for one in (env, other)
+    ]
+    assert unsaid in texts[0]
+    assert unsaid not in texts[1]
+    assert " 0%" not in texts[1]
+    assert ".." not in texts[1]
+
+
 @pytest.mark.parametrize("name", TEXTS)
 def test_company_file_is_filled_and_fits_a_page(env, name):
     archive, _ = played_archive(env, 2, months=3)

@@ -295,7 +295,7 @@ ARMS = [  # rules, what prompt and tools say under them, and what they must not 
     ({"max_pending": 3}, ["3 requests may be open"], ["one request"]),
     ({"noise": 0.0}, ["flash figures"], ["error grows"]),
     ({"fraction_min": 0.9}, ["90 to 100%"], ["70"]),
-    ({"tool_cost": 0.0}, ["less $0 for each"], ["5,000"]),
+    ({"tool_cost": 0.0}, ["plus cash."], ["for each tool call"]),
     ({"revenue_multiple": 3.0}, ["3 times the revenue"], ["5 times"]),
 ]
 

@@ -64,6 +64,8 @@ def _money(dollars: Any) -> str:
 def _fields(params: Params, archive: Archive) -> dict[str, str]:
     """What the templates are filled with."""
     opening, closed = archive.closed_month(OPENING), archive.closed_month(archive.closed_through)
+    late_costs, late_interest = (f"{100 * float(lag):.4g}%" for lag in (params.cost_lag, params.interest_lag))
+    noise = params.noise
     return {f"{name}_price": _money(price) for name, price in prices(params).items()} | {
         "cash": _money(opening.cash),
         "loans": _money(opening.loans_gross),
@@ -74,8 +76,16 @@ def _fields(params: Params, archive: Archive) -> dict[str, str]:
         "investor_shares": f"{round(0.3 * opening.shares):,.0f}",
         "price": _money(float(params.initial_price)),
         "paid_in_capital": _money(opening.paid_in_capital),
-        "late_share": f"{100 * float(params.cost_lag):.4g}",
-        "late_interest": f"{100 * float(params.interest_lag):.4g}",
+        "payment": f"About {late_costs} of the invoice falls due in the following month."
+        if params.cost_lag > 0
+        else "The invoice falls due in its own month.",
+        "late_costs": f" About {late_costs} of a month's costs is paid one month late." if params.cost_lag > 0 else "",
+        "late_interest": f" About {late_interest} of a month's interest is collected one month late."
+        if params.interest_lag > 0
+        else "",
+        "usage_varies": "; usage makes the bill vary a little" if noise * params.sigma_servicing_cost > 0 else "",
+        "traffic_varies": "; traffic makes the bill vary" if noise * params.sigma_fixed_cost > 0 else "",
+        "projects_vary": "; projects make the bill vary" if noise * params.sigma_fixed_cost > 0 else "",
         "debt_term": f"{float(params.debt_term):g}",
         "max_request": _money(float(params.max_request)),
         "max_pending": "one request" if params.max_pending == 1 else f"{params.max_pending} requests",

@@ -31,7 +31,9 @@ def system_prompt(params: Params, horizon: int | None = None) -> str:
         .read_text(encoding="utf-8")
         .format(
             budget=int(params.tool_budget),
-            tool_cost=f"{float(params.tool_cost):,.0f}",
+            tool_cost=f", less ${float(params.tool_cost):,.0f} for each tool call you ever made"
+            if params.tool_cost > 0
+            else "",
             multiple=f"{float(params.revenue_multiple):g}",
             actions=actions,
             delay=spoken_range(int(params.delay_min), int(params.delay_max), "months"),
