@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Moments, episode_metrics, estimate
+from arena_jax.analysis.metrics import METRICS, Metric, Moments, episode_metrics, estimate
 from arena_jax.arena import make
 from arena_jax.data import data_path
 from arena_jax.errors import ArenaError, brief, check_count
@@ -26,6 +26,7 @@ from arena_jax.structs import Record
 EPISODES = 20_000
 MIN_EPISODES = 100
 _RESAMPLES = 999
+_DIFFERENCE = Metric("difference", "of the metric")  # a mean, also where the metric is a share
 _Z = 1.959964  # half-width of a 95% interval in standard errors
 
 
@@ -138,12 +139,13 @@ def _judge(finding: Finding, records: Sequence[Record]) -> Verdict:
         early = [_asks_before_peak(record, records[0]) for record in records[1:]]
         groups = [[v for v, e in zip(values[1:], early, strict=True) if e == wanted] for wanted in (True, False)]
         # undefined where all policies ask on one side of the peak
-        measured, low, high = _mean(np.mean(groups[0], 0) - np.mean(groups[1], 0)) if all(groups) else (math.nan,) * 3
+        measured, low, high = (
+            _mean(_DIFFERENCE, np.mean(groups[0], 0) - np.mean(groups[1], 0)) if all(groups) else (math.nan,) * 3
+        )
     elif finding.against is not None:
-        measured, low, high = _mean(values[0] - values[1])
+        measured, low, high = _mean(_DIFFERENCE, values[0] - values[1])
     elif finding.statistic == "mean":
-        level = estimate(METRICS[finding.metric], Moments.of(values[0]))
-        measured, low, high = level.mean, level.low, level.high
+        measured, low, high = _mean(METRICS[finding.metric], values[0])
     else:
         measured, low, high = _resampled(finding.statistic, values[0], np.asarray(records[0].requests, np.float64))
     allowance, holds = _rule(finding, measured, low, high, len(values[0]))
@@ -158,12 +160,9 @@ def _asks_before_peak(record: Record, unfunded: Record) -> bool:
     return float(np.mean((first >= 0) & (first < np.asarray(unfunded.cash_peak_month)))) > 0.5
 
 
-def _mean(values: np.ndarray) -> tuple[float, float, float]:
-    from scipy import stats
-
-    moments = Moments.of(values)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, moments.n - 1)) * moments.sd / math.sqrt(moments.n)
-    return moments.mean, moments.mean - half, moments.mean + half
+def _mean(metric: Metric, values: np.ndarray) -> tuple[float, float, float]:
+    found = estimate(metric, Moments.of(values))
+    return found.mean, found.low, found.high
 
 
 def _resampled(statistic: str, values: np.ndarray, requests: np.ndarray) -> tuple[float, float, float]:

@@ -234,12 +234,9 @@ def fidelity_table(verdicts: Sequence[Verdict], sources: Mapping[str, str], titl
     return table
 
 
-def _figures(verdict: Verdict) -> dict[str, float]:
-    return {"measured": verdict.measured, "low": verdict.low, "high": verdict.high}
-
-
 def fidelity_json(verdicts: Sequence[Verdict], sources: Mapping[str, str]) -> list[dict[str, Any]]:
     """The same rows as plain data: money in $, shares in [0, 1]."""
+    plain = lambda figure: None if math.isnan(figure) else figure
     return [
         {
             "finding": v.finding.claim,
@@ -250,7 +247,9 @@ def fidelity_json(verdicts: Sequence[Verdict], sources: Mapping[str, str]) -> li
             "is_difference": v.finding.is_difference,
             "published": v.finding.published,
             "published_text": v.finding.published_text,
-            **{name: None if math.isnan(found) else found for name, found in _figures(v).items()},
+            "measured": plain(v.measured),
+            "low": plain(v.low),
+            "high": plain(v.high),
             "rule": v.finding.rule,
             "allowance": v.allowance,
             "least": v.finding.least if v.finding.rule == "at least" else None,
