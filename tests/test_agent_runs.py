@@ -215,9 +215,9 @@ def test_statuses_and_records(played):
     episodes = played_episodes(played)
     assert [row.status for row in episodes] == ["bankrupt", "agent_stopped", "infra_error", "not begun"]
     assert episodes[0].player == "someone + model-1"
-    assert (episodes[0].refused, episodes[0].calls) == (1, episodes[0].months)
+    assert (episodes[0].refused, episodes[0].calls) == (1, episodes[0].months_played)
     assert episodes[0].tokens == {"input_tokens": 1_500_000, "output_tokens": 10_000}
-    assert (episodes[1].months, episodes[1].record.verify_cash_position, episodes[1].reason) == (1, 1, "because")
+    assert (episodes[1].months_played, episodes[1].record.verify_cash_position, episodes[1].reason) == (1, 1, "because")
 
 
 def test_list_prices_what_it_can(monkeypatch, capsys, played, tmp_path):

@@ -53,7 +53,8 @@ def test_every_menu_and_answer_fits_the_window(env, monkeypatch, width):
         lines += ["2", str(number)] + [""] * (
             name.endswith("statement") or name in ("balance_sheet", "operating_report")
         )
-    lines += ["4", *[""] * 4, "18", "88k", "390", "5M", "3", "24", "8", "a note \x1b[2J[bold]", "9", "h", "zz", "", "q"]
+    lines += ["4", *[""] * 4, "18", "88k", "390", "5M", "3", "24"]
+    lines += ["8", "a note \x1b[2J[bold]", "9", "h", "zz", "", "7", "q"]
     shown, over = play_lines(monkeypatch, session, lines, width)
     assert over is False
     assert max(map(len, shown.split("\n"))) <= width
@@ -67,22 +68,33 @@ def test_every_menu_and_answer_fits_the_window(env, monkeypatch, width):
         "equity request of $20,000,000 entered",
         "books closed through",
         "'zz' is not on the menu",
+        "enter what the menu shows",
     ):
         assert text in shown
     assert "\x1b" not in shown
     assert session.facts()["month"] == 4
 
 
-def test_bad_entries_are_answered_and_cost_nothing(env, monkeypatch):
+def test_bad_entries_are_asked_again_and_cost_nothing(env, monkeypatch):
     session = ArenaSession(env, 1)
-    lines = ["6", "gold", "20M", "6", "1", "lots", "6", "2", "-5", "3", "user_growth", "", "2", "99", "2", "3", "77"]
+    # a mistyped amount, then one that would be an action if it were taken for a choice of the menu
+    lines = ["6", "gold", "1", "lots", "-5", "7", "6", "b", "3", "user_growth", "b"]
+    lines += ["2", "99", "income_statement", "77"]
     shown, over = play_lines(monkeypatch, session, lines)
+    shown = " ".join(shown.split())
     assert over is None
-    assert shown.count("did you mean") + shown.count("known:") >= 3
-    assert "amount must be a number" in shown
+    assert "'lots'; b goes back to the menu" in shown
+    assert "instrument 'gold'" in shown and "indicators 'user_growth'" in shown and "document '99'" in shown
+    assert shown.count("amount must be a number from ") == 2
     assert "month must lie from -1 to -1" in shown
-    assert session.facts()["month"] == 0
+    assert (session.facts()["month"], session.facts()["open_requests"][0]["amount"]) == (1, 7)
     assert session.facts()["tool_calls_left"] == 20
+
+
+def test_enter_at_the_menu_ends_no_month(env, monkeypatch):
+    session = ArenaSession(env, 1)
+    play_lines(monkeypatch, session, [""] * 5)
+    assert session.calls_made == 0
 
 
 def test_what_was_entered_last_is_the_next_default(env, monkeypatch):
@@ -94,8 +106,8 @@ def test_what_was_entered_last_is_the_next_default(env, monkeypatch):
 
 def test_menus_tell_no_price_that_is_in_the_contracts(env, monkeypatch):
     session = ArenaSession(env, 1)
-    shown, _ = play_lines(monkeypatch, session, ["4", *[""] * 10, "q"])
-    assert "conduct_cashflow_projection needs servicing_cost" in shown
+    shown, _ = play_lines(monkeypatch, session, ["4", *[""] * 10, "b", "q"])
+    assert "servicing_cost must be a number from " in shown
     for price in ("18", "88,000", "88000", "390"):
         assert price not in shown.split("Choice")[1]
     assert session.facts()["tool_calls_left"] == 20
@@ -110,8 +122,10 @@ def test_places_do_not_compare_under_other_rules(monkeypatch):
 
 def test_the_end_shows_score_and_place(env, monkeypatch):
     session = ArenaSession(env, 1)
-    shown, over = play_lines(monkeypatch, session, ["1"] + ["7"] * 60)
+    shown, over = play_lines(monkeypatch, session, ["1", "7", "1"] + ["7"] * 60)
     assert over is True
+    assert "the chart begins when cash has been verified in two months" in shown
+    assert shown.count("Jan 2xx0 to Feb 2xx0") == 2  # in the second month and at the end
     assert "The company is bankrupt." in shown
     assert "Score: $0" in shown
     assert re.search(r"Place 1\d among you and the 27 published players", shown)
@@ -136,6 +150,18 @@ def test_charts():
     assert cash_chart([(0, -5.0), (1, 3.0)], 80)
     assert sparkline([1, 2, 3]) == "▁▄█"
     assert sparkline([2, 2]) == "▄▄"
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "expected"), [(b"\xff\xfe\nq\n", 0, "is not on the menu"), (None, 2, "closed")]
+)
+def test_input_that_is_no_text_or_closed_is_no_traceback(tmp_path, typed, code, expected):
+    command = [sys.executable, "-m", "arena_jax.cli", "play", str(tmp_path / "game")]
+    if typed is None:
+        command = ["sh", "-c", 'exec "$@" <&-', "sh", *command]
+    done = subprocess.run(command, input=typed, capture_output=True)
+    assert (done.returncode, "Traceback" in done.stderr.decode()) == (code, False)
+    assert expected in (done.stdout + done.stderr).decode()
 
 
 class Terminal:
@@ -184,7 +210,7 @@ class Terminal:
         return code
 
 
-MENU = "Choice [7 pass]: "
+MENU = "Choice: "
 # what is entered where there may be no default
 ANSWERS = {"the note": "noted", "servicing_cost": "18", "fixed_cost": "88k", "acquisition_cost": "390"}
 

@@ -86,13 +86,13 @@ def list_command(
     prices: Annotated[Path | None, typer.Option(help="JSON of $ per million tokens by model and kind.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """The episodes of a run: status, player, months, calls, tokens, cost."""
+    """The episodes of a run: status, player, months played, calls, tokens, cost."""
     priced = {} if prices is None else read_prices(prices)
     episodes = played_episodes(directory)
     if as_json:
         print_json([_episode_json(played) | {"cost": cost(played, priced)} for played in episodes])
         return
-    headings = ("episode", "status", "player", "months", "calls", "refused", "tokens", "cost", "score")
+    headings = ("episode", "status", "player", "months played", "calls", "refused", "tokens", "cost", "score")
     table = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for played in episodes:
         spent = cost(played, priced)
@@ -100,7 +100,7 @@ def list_command(
             str(played.episode),
             played.status,
             escape(played.player) if played.calls or played.agent else "",
-            str(played.months),
+            str(played.months_played),
             str(played.calls),
             str(played.refused),
             "" if played.tokens is None else f"{sum(played.tokens.values()):,}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -35,7 +36,7 @@ def play_command(
     ),
     seed: Annotated[int | None, typer.Option(help="Seed of a new game; drawn at random if left out.")] = None,
     env_set: Annotated[list[str] | None, typer.Option(help="Parameter of a new game NAME=VALUE; repeatable.")] = None,
-    scenario: Annotated[Path | None, typer.Option(help="Trajectory CSV of a new game.")] = None,
+    scenario: Annotated[Path | None, typer.Option(help="World of one's own (CSV or TOML) for a new game.")] = None,
     no_cache: NoCache = False,
 ) -> None:
     """Play the CFO yourself, month by month; quit when you like and go on later with the same command.
@@ -47,6 +48,10 @@ def play_command(
       arena-jax play runs/easy --env-set delay_max=1
     """
     jax.config.update("jax_platforms", "cpu")
+    if sys.stdin is None:
+        raise ArenaError("play reads what you enter from standard input, which is closed")
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")  # what is no text is a wrong entry, not an error
     if not (directory / RUN).exists():
         new_run(directory, parse_seeds("random:1" if seed is None else str(seed)), env_set or [], scenario)
     elif seed is not None or env_set or scenario is not None:

@@ -17,6 +17,7 @@ from rich.text import Text
 from arena_jax.analysis.published import published_results
 from arena_jax.analysis.table import money
 from arena_jax.arena import Arena, make
+from arena_jax.errors import ArenaError
 from arena_jax.llm.charts import cash_chart, sparkline
 from arena_jax.llm.documents import MONTHLY
 from arena_jax.llm.session import ArenaSession
@@ -37,7 +38,7 @@ CHOICES = {
     "h": ("help", None),
     "q": ("quit", None),
 }
-PASS = "7"
+BACK = object()  # to the menu, in place of a value
 _TOTALS = ("Total", "Net ", "Income before tax", "Loans, net", "Cash at the end", "Closing")
 _SUFFIXES = {"k": 1e3, "m": 1e6, "b": 1e9}
 _SPARK = 13  # values in a small chart
@@ -68,7 +69,7 @@ class Player:
         """Calls until the month has ended; False if the player quits."""
         while True:
             self._show_menu()
-            choice = self._ask(f"Choice [{PASS} {CHOICES[PASS][0]}]").lower() or PASS
+            choice = self._ask("Choice").lower()
             if choice == "q":
                 return False
             if choice == "c":
@@ -77,11 +78,11 @@ class Player:
                 self._help()
             elif choice in CHOICES:
                 name = CHOICES[choice][1] or ""
-                answer = self._call(name, self._ask_arguments(name, self._tools[name]))
-                if "month_ended" in answer:
+                arguments = self._ask_arguments(name, self._tools[name])
+                if arguments is not None and "month_ended" in self._call(name, arguments):
                     return True
             else:
-                self._say(f"{choice[:20]!r} is not on the menu", "yellow")
+                self._say(f"{choice[:20]!r} is not on the menu" if choice else "enter what the menu shows", "yellow")
 
     def _call(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
         month = self._session.facts()["month"]
@@ -101,13 +102,16 @@ class Player:
     def _ask(self, question: str) -> str:
         return self._console.input(Text(f"{question}: ")).strip()
 
-    def _ask_arguments(self, name: str, tool: Tool) -> dict[str, Any]:
+    def _ask_arguments(self, name: str, tool: Tool) -> dict[str, Any] | None:
+        """What is entered for each argument; None if the player goes back to the menu."""
         found: dict[str, Any] = {}
         for key, argument in tool.arguments.items():
             is_asked = key != "month" or name != "review_financial_records" or found["document"] in MONTHLY
             if key != "page" and is_asked:
                 first = argument.example if argument.default is REQUIRED else argument.default
                 value = self._ask_argument(key, argument, self._last.get((name, key), first))
+                if value is BACK:
+                    return None
                 if value is not None:
                     found[key] = value
                     if argument.default is not None:  # the latest stays the latest
@@ -119,14 +123,16 @@ class Player:
             entries = [Text(f"{i} {choice}", "dim") for i, choice in enumerate(argument.choices, start=1)]
             self._console.print(Columns(entries, padding=(0, 2)))
         shown = _default(argument, default)
-        text = self._ask(f"  {key} ({argument.about})" + (f" [{shown}]" if shown else ""))
-        if not text:
-            return default
-        if argument.kind == "choices":
-            return [_chosen(argument, part) for part in text.replace(",", " ").split()]
-        if argument.kind == "choice":
-            return _chosen(argument, text)
-        return text if argument.kind == "text" else _amount(text)
+        while True:
+            text = self._ask(f"  {key} ({argument.about})" + (f" [{shown}]" if shown else ""))
+            if text.lower() == "b":
+                return BACK
+            if not text and (shown or argument.default is not REQUIRED):
+                return default
+            try:
+                return argument.checked(key, _entered(argument, text))
+            except ArenaError as error:  # at the menu a mistyped amount would be an action
+                self._say(f"{error}; b goes back to the menu", "yellow")
 
     # showing
 
@@ -138,7 +144,9 @@ class Player:
     def _help(self) -> None:
         self._say(self._session.system_prompt)
         self._say(
-            "Enter takes what stands in brackets. Amounts may be written 20M or 350k. Quit keeps the game.", "dim"
+            "Enter takes what stands in brackets, b goes back to the menu. Amounts may be written 20M or 350k. "
+            "Quit keeps the game.",
+            "dim",
         )
 
     def _show_menu(self) -> None:
@@ -157,10 +165,10 @@ class Player:
             self._say(f"Notice: {text}: {outcome}{rate}", "cyan")
 
     def _show_chart(self) -> None:
-        if self._verified:
+        if len({month for month, _ in self._verified}) > 1:
             self._say(cash_chart(self._verified, self._console.width))
         else:
-            self._say("no cash has been verified yet", "yellow")
+            self._say("the chart begins when cash has been verified in two months", "dim")
 
     def _show(self, answer: dict[str, Any]) -> None:
         for key, show in _SHOWN.items():
@@ -225,8 +233,7 @@ class Player:
             "You served your whole time." if survived else "The company is bankrupt.", "green" if survived else "red"
         )
         self._say(f"Score: {money(score)}", "bold")
-        if self._verified:
-            self._show_chart()
+        self._show_chart()
         place, rows = standing(score)
         self._say(f"Place {place} among you and the {len(rows)} published players, by mean score:")
         table = _table(["", "player", "score"], left=(1,))
@@ -292,15 +299,24 @@ def _rounded(value: Any) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
+def _entered(argument: Argument, text: str) -> Any:
+    """What was typed, as the value of an argument; whether it is allowed is checked elsewhere."""
+    if argument.kind == "choices":
+        return [_chosen(argument, part) for part in text.replace(",", " ").split()]
+    if argument.kind == "choice":
+        return _chosen(argument, text)
+    return text if argument.kind == "text" else _amount(text)
+
+
 def _chosen(argument: Argument, text: str) -> str:
-    """A choice by number or name; the session refuses what is neither."""
+    """A choice by number or name; what is neither stays as it is."""
     if text.isascii() and text.isdigit() and 1 <= int(text) <= len(argument.choices):
         return argument.choices[int(text) - 1]
     return text
 
 
 def _amount(text: str) -> Any:
-    """A number as people write it: 20M, 350k, 1,500; the session refuses any other text."""
+    """A number as people write it: 20M, 350k, 1,500; other text stays as it is."""
     plain = text.replace(",", "").replace("$", "").lower()
     factor = _SUFFIXES.get(plain[-1:], 1)
     try:

@@ -229,7 +229,7 @@ class Played:
     status: str
     agent: str = ""
     model: str = ""
-    months: int = 0
+    months_played: int = 0
     calls: int = 0
     refused: int = 0
     tokens: dict[str, int] | None = None
