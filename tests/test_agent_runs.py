@@ -66,7 +66,7 @@ def test_the_seed_is_in_one_file_that_the_owner_alone_reads(tmp_path):
     with open_episode(tmp_path / "run", 0, agent="x") as session:
         session.call("pass")
     for path in (tmp_path / "run").rglob("*"):
-        if path.name in ("seeds.json", "world.toml", "world.csv"):
+        if path.name in ("run.json", "seeds.json", "world.toml", "world.csv"):
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
         if path.is_file() and path.name != "seeds.json":
             assert "271828182" not in path.read_text()

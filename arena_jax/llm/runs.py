@@ -1,6 +1,7 @@
 """Run directories of agents and people: the worlds to be played, a journal each, and their records.
 
-DIR/run.json                      what is played: parameters, trajectory, number of episodes
+DIR/run.json                      what is played: parameters, trajectory, number of episodes, where worlds come from
+                                  (0600: it may name the seed of generated worlds)
 DIR/seeds.json                    their seeds, readable by the owner alone (0600)
 DIR/world.toml, world.csv         the run's own world, if it has one (0600: it holds the future)
 DIR/worlds/world-000.toml, .csv   that of the first episode, if every episode has its own (0600)
@@ -121,7 +122,7 @@ def new_run(
             write_world(half / ONE_WORLD, read_world(scenario), SECRET_MODE)
         for episode, world in enumerate(own):
             write_world(half / OWN_WORLDS.format(episode), world, SECRET_MODE)
-        write_atomic(half / RUN, (json.dumps(run, indent=2) + "\n").encode())
+        write_atomic(half / RUN, (json.dumps(run, indent=2) + "\n").encode(), SECRET_MODE)
 
 
 @contextmanager
