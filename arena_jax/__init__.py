@@ -1,48 +1,40 @@
-"""arena_jax: a JAX-accelerated, vectorised simulator of EnterpriseArena, the CFO benchmark."""
+"""arena_jax: a JAX-accelerated, vectorised simulator of EnterpriseArena, the CFO benchmark.
 
-from arena_jax.arena import Arena, make, sweep
-from arena_jax.errors import ArenaError
-from arena_jax.evaluate import evaluate
-from arena_jax.generator import sample_scenario
-from arena_jax.params import Params
-from arena_jax.policies import make_policy
-from arena_jax.rollout import rollout
-from arena_jax.scenario import Scenario
-from arena_jax.structs import (
-    Action,
-    Observation,
-    Record,
-    State,
-    Timestep,
-    ToolCall,
-    close_books,
-    pass_month,
-    request_funding,
-)
-from arena_jax.tools import assume, call_tool
-from arena_jax.version import __version__
+The public names are those of `arena_jax.api`. They come when first asked for, because what imports JAX takes seconds,
+and what needs none (the handshake of the MCP server) must not wait for it.
+"""
 
-__all__ = [
-    "Action",
-    "Arena",
-    "ArenaError",
-    "Observation",
-    "Params",
-    "Record",
-    "Scenario",
-    "State",
-    "Timestep",
-    "ToolCall",
-    "__version__",
-    "assume",
-    "call_tool",
-    "close_books",
-    "evaluate",
-    "make",
-    "make_policy",
-    "pass_month",
-    "request_funding",
-    "rollout",
-    "sample_scenario",
-    "sweep",
-]
+from __future__ import annotations
+
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from arena_jax.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from arena_jax.api import *  # noqa: F403
+
+
+class _Package(ModuleType):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") and name != "__all__":
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        api = importlib.import_module("arena_jax.api")
+        if name != "__all__" and name not in api.__all__:
+            if name in vars(self):  # a module that came with them
+                return vars(self)[name]
+            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+        return getattr(api, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # importing a module names it in its package, where `rollout` and `evaluate` are functions
+        if not (isinstance(value, ModuleType) and name in ("evaluate", "rollout")):
+            super().__setattr__(name, value)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*vars(self), *importlib.import_module("arena_jax.api").__all__})
+
+
+sys.modules[__name__].__class__ = _Package

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import stat
 from pathlib import Path
 
 import jax
 import numpy as np
 
 from arena_jax.errors import ArenaError
+from arena_jax.files import read_private
 
 VARIABLE = "ARENA_JAX_SECRET"
 SHORTEST = 32  # bytes: 16 random bytes in hex, 128 bits; a shorter secret could be guessed from its commitment
@@ -32,30 +32,11 @@ def read_secret(path: str | Path | None = None) -> bytes:
         if secret is None:
             raise ArenaError(f"{where} is not set; set it to a secret, or name a file: secret:PATH")
     else:
-        where, secret = f"secret file {path}", _read_private(Path(path))
+        where, secret = f"secret file {path}", read_private(Path(path), "secret file", SHORTEST, LONGEST)
     secret = secret.strip()
     if not SHORTEST <= len(secret) <= LONGEST:
         raise ArenaError(f"{where} holds {len(secret)} bytes, {SHORTEST} to {LONGEST} are needed; {_ADVICE}")
     return secret
-
-
-def _read_private(path: Path) -> bytes:
-    try:
-        # without waiting for whoever might write into a pipe
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise ArenaError(f"secret file {path} is not a regular file")
-            if mode & (stat.S_IRWXG | stat.S_IRWXO):
-                found = stat.S_IMODE(mode)
-                raise ArenaError(f"secret file {path} has mode {found:04o}, others may use it; run: chmod 600 {path}")
-            return file.read(LONGEST + 2)
-    except (OSError, ValueError) as error:
-        if isinstance(error, ArenaError):
-            raise
-        # what is no file may be the secret itself, given by mistake
-        named = path if path.parent.is_dir() and len(path.name) < SHORTEST else "as given"
-        raise ArenaError(f"can't read secret file {named}: {getattr(error, 'strerror', error)}") from None
 
 
 def commitment(secret: bytes) -> str:

@@ -34,7 +34,7 @@ def _processor() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), "")
 
 
-def _set_up(no_cache: bool) -> bool:
+def use_cache(no_cache: bool) -> bool:
     """Turn JAX's persistent compilation cache on, unless told not to or the user has one of their own."""
     if no_cache or jax.config.values["jax_compilation_cache_dir"] is not None:
         return no_cache
@@ -53,5 +53,5 @@ def _set_up(no_cache: bool) -> bool:
 
 
 NoCache = Annotated[
-    bool, typer.Option("--no-cache", help="Compile afresh; keep nothing in the cache folder.", callback=_set_up)
+    bool, typer.Option("--no-cache", help="Compile afresh; keep nothing in the cache folder.", callback=use_cache)
 ]

@@ -47,6 +47,10 @@ _HUGE = 1e18  # above any figure of a record
 _AMOUNT = 10_000.0  # numbers in a text from this size on are what the books say; smaller ones are terms and dates
 
 
+class JournalInUse(ArenaError):
+    """Another process plays the episode."""
+
+
 class Journal:
     """A file open for appending by one process. `lines` holds what was in it when it was opened."""
 
@@ -62,7 +66,7 @@ class Journal:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self._file.close()
-            raise ArenaError(f"journal {path} is in use by another process") from None
+            raise JournalInUse(f"journal {path} is in use by another process") from None
         try:
             self.lines, self._size = _parsed(path, self._file.read())
         except ArenaError:

@@ -1,7 +1,7 @@
 """Run directories of agents and people: the worlds to be played, a journal each, and their records.
 
-DIR/run.json                      what is played: parameters, trajectory, number of episodes, where worlds come from
-                                  (0600: it may name the seed of generated worlds)
+DIR/run.json                      what is played: parameters, trajectory, number of episodes, where worlds come from;
+                                  what agents are told (0600: it may name the seed of generated worlds)
 DIR/seeds.json                    their seeds, readable by the owner alone (0600)
 DIR/world.toml, world.csv         the run's own world, if it has one (0600: it holds the future)
 DIR/worlds/world-000.toml, .csv   that of the first episode, if every episode has its own (0600)
@@ -14,7 +14,8 @@ import json
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +27,11 @@ from arena_jax.arena import Arena, make
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluate import MAX_SEED
 from arena_jax.files import HALF, write_atomic
-from arena_jax.llm.journal import AGENT_STOPPED, Line, plain, read_journal
+from arena_jax.llm.journal import AGENT_STOPPED, JournalInUse, Line, plain, read_journal
+from arena_jax.llm.prompt import system_prompt
+from arena_jax.llm.run_file import FORMAT, MAX_EPISODES, ONE_WORLD, OWN_WORLDS, RUN, read_run
 from arena_jax.llm.session import ArenaSession, confirm
+from arena_jax.llm.tool_schemas import formatted, make_tools
 from arena_jax.params import parse_overrides
 from arena_jax.scenario import digest
 from arena_jax.structs import Record
@@ -35,28 +39,12 @@ from arena_jax.version import __version__
 from arena_jax.world_file import World, read_world, write_world
 from arena_jax.worlds import Worlds, parse_worlds
 
-RUN, SEEDS = "run.json", "seeds.json"
-ONE_WORLD, OWN_WORLDS = "world.toml", "worlds/world-{:03d}.toml"
-FORMAT = 1
-MAX_EPISODES = 1_000
+SEEDS = "seeds.json"
 SECRET_MODE = 0o600
 NOT_BEGUN, IN_PROGRESS, DAMAGED = "not begun", "in progress", "damaged"
 SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a failure of what runs it is none
 # what episodes that are scored together must have in common, beside their world
 COMPARED = ("arena_jax", "parameters_sha256", "prompt_sha256", "tools_sha256")
-
-
-_SOUND: dict[str, Callable[[Any], bool]] = {
-    "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
-    "env_set": lambda value: (
-        isinstance(value, list) and all(isinstance(pair, str) and pair.isprintable() for pair in value)
-    ),
-    "world": lambda value: value in (None, ONE_WORLD, OWN_WORLDS),
-    "scenarios": lambda value: value is None or isinstance(value, dict),
-    "disclose_horizon": lambda value: isinstance(value, bool),
-    "parameters_sha256": lambda value: isinstance(value, str),
-    "trajectories_sha256": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
-}
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -115,6 +103,7 @@ def new_run(
         "disclose_horizon": disclose_horizon,
         "parameters_sha256": digest(env.params),
         "trajectories_sha256": trajectories,
+        **_told(env, disclose_horizon),
     }
     with _made_whole(directory) as half:
         write_atomic(half / SEEDS, (json.dumps(list(seeds)) + "\n").encode(), SECRET_MODE)
@@ -123,6 +112,12 @@ def new_run(
         for episode, world in enumerate(own):
             write_world(half / OWN_WORLDS.format(episode), world, SECRET_MODE)
         write_atomic(half / RUN, (json.dumps(run, indent=2) + "\n").encode(), SECRET_MODE)
+
+
+def _told(env: Arena, disclose_horizon: bool) -> dict[str, Any]:
+    """What agents are told before they begin, for what can't wait for JAX to say it."""
+    horizon = env.scenario.horizon if disclose_horizon else None
+    return {"system_prompt": system_prompt(env.params, horizon), "tools": formatted(make_tools(env.params), "mcp")}
 
 
 @contextmanager
@@ -140,27 +135,6 @@ def _made_whole(directory: Path) -> Iterator[Path]:
         shutil.rmtree(half, ignore_errors=True)
 
 
-def read_run(directory: Path) -> dict[str, Any]:
-    """What a run directory holds; raises `ArenaError` if it is none."""
-    path = directory / RUN
-    try:
-        run = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ArenaError(
-            f"{directory} is not a run directory: it has no {RUN}; arena-jax agent new makes one"
-        ) from None
-    except (OSError, ValueError):
-        raise ArenaError(f"{path} is not readable JSON") from None
-    if not isinstance(run, dict) or run.get("format") != FORMAT:
-        raise ArenaError(f"{path} does not describe a run of format {FORMAT}")
-    for name, is_sound in _SOUND.items():
-        if not is_sound(run.get(name)):
-            raise ArenaError(f"{path}: field {name} is missing or malformed")
-    if len(run["trajectories_sha256"]) != run["episodes"]:
-        raise ArenaError(f"{path}: field trajectories_sha256 must have one hash for each episode")
-    return run
-
-
 def run_environment(directory: Path, episode: int) -> Arena:
     """The environment that an episode of a run is played in."""
     run = read_run(directory)
@@ -169,9 +143,12 @@ def run_environment(directory: Path, episode: int) -> Arena:
     check_count("episode", episode, 0, run["episodes"] - 1)
     found = {"parameters": digest(env.params), "trajectory": digest(env.scenario)}
     made = {"parameters": run["parameters_sha256"], "trajectory": run["trajectories_sha256"][episode]}
+    told = _told(env, run["disclose_horizon"])
+    found, made = found | told, made | {name: run[name] for name in told}
     for name in made:
         if made[name] != found[name]:
-            raise ArenaError(f"{directory} was made with other {name} than this version of arena_jax has")
+            label = name.replace("_", " ")
+            raise ArenaError(f"{directory} was made with other {label} than this version of arena_jax has")
     return env
 
 
@@ -200,8 +177,24 @@ def journal_path(directory: Path, episode: int) -> Path:
     return directory / f"episode-{episode:03d}" / "journal.jsonl"
 
 
-def open_episode(directory: Path, episode: int, *, agent: str = "", model: str = "") -> ArenaSession:
-    """Begin an episode of a run, or go on with it where its journal ends."""
+def open_episode(
+    directory: Path, episode: int, *, agent: str = "", model: str = "", patience: float = 0.0
+) -> ArenaSession:
+    """Begin an episode of a run, or go on with it where its journal ends.
+
+    patience: seconds to wait for a journal that another process is about to release.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return _open(directory, episode, agent, model)
+        except JournalInUse:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(0.1)
+
+
+def _open(directory: Path, episode: int, agent: str, model: str) -> ArenaSession:
     return ArenaSession(
         run_environment(directory, episode),
         run_seed(directory, episode),

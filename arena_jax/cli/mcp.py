@@ -1,0 +1,75 @@
+"""`arena-jax agent mcp`: an episode for MCP clients. Nothing here imports JAX before the first call."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from arena_jax.errors import ArenaError
+from arena_jax.files import read_private
+from arena_jax.llm.mcp_server import (
+    LONGEST_TOKEN,
+    LOOPBACK,
+    PATIENCE,
+    SHORTEST_TOKEN,
+    make_server,
+    serve_http,
+    serve_stdio,
+)
+
+TOKEN = "ARENA_JAX_MCP_TOKEN"
+
+
+def mcp_command(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")],
+    episode: Annotated[int, typer.Option(help="Number of the episode, from 0.")] = 0,
+    agent: Annotated[str, typer.Option(help="Who plays, for the journal; the client's own name if left out.")] = "",
+    model: Annotated[str, typer.Option(help="Its model, for the journal.")] = "",
+    http: Annotated[int | None, typer.Option(metavar="PORT", help="Serve streamable HTTP in place of stdio.")] = None,
+    host: Annotated[str, typer.Option(help="Address to serve HTTP on.")] = LOOPBACK[0],
+    token_file: Annotated[
+        Path | None, typer.Option(help=f"File of mode 0600 with the bearer token for HTTP; else {TOKEN} holds it.")
+    ] = None,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile afresh; keep nothing.")] = False,
+) -> None:
+    """Serve an episode to an MCP client. It begins, or goes on, with the first call.
+
+    Examples:
+
+      claude mcp add arena -- arena-jax agent mcp runs/mine --episode 0
+
+      arena-jax agent mcp runs/mine --http 8765 --token-file token
+    """
+    directory = directory.absolute()
+    server = make_server(directory, episode, lambda client: _open(directory, episode, agent or client, model, no_cache))
+    if http is None:
+        serve_stdio(server)
+    else:
+        serve_http(server, host, http, _token(token_file))
+
+
+def _open(directory: Path, episode: int, agent: str, model: str, no_cache: bool) -> Any:
+    import jax
+
+    from arena_jax.cli.cache import use_cache
+    from arena_jax.llm.runs import open_episode
+
+    jax.config.update("jax_platforms", "cpu")
+    use_cache(no_cache)
+    return open_episode(directory, episode, agent=agent, model=model, patience=PATIENCE)
+
+
+def _token(path: Path | None) -> bytes:
+    if path is None:
+        where, token = f"environment variable {TOKEN}", os.environb.get(TOKEN.encode())
+        if token is None:
+            raise ArenaError(f"HTTP needs a bearer token: name a file with --token-file or set {TOKEN}")
+    else:
+        where, token = f"token file {path}", read_private(path, "token file", SHORTEST_TOKEN, LONGEST_TOKEN)
+    token = token.strip()
+    if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN:
+        raise ArenaError(f"{where} holds {len(token)} bytes, {SHORTEST_TOKEN} to {LONGEST_TOKEN} are needed")
+    return token
