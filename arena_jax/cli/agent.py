@@ -92,7 +92,7 @@ def list_command(
     if as_json:
         print_json([_episode_json(played) | {"cost": cost(played, priced)} for played in episodes])
         return
-    headings = ("episode", "status", "player", "months played", "calls", "refused", "tokens", "cost", "score")
+    headings = ("episode", "status", "player", "months played", "calls", "refused", "nudges", "tokens", "cost", "score")
     table = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
     for played in episodes:
         spent = cost(played, priced)
@@ -103,6 +103,7 @@ def list_command(
             str(played.months_played),
             str(played.calls),
             str(played.refused),
+            str(played.nudges),
             "" if played.tokens is None else f"{sum(played.tokens.values()):,}",
             "" if spent is None else f"${spent:,.2f}",
             "" if played.record is None or played.status not in SCORED else money(float(played.record.score)),

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from arena_jax.cli import agent
+from arena_jax.cli import agent, clients
 from arena_jax.cli.evaluate import evaluate_command
 from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
@@ -28,6 +28,8 @@ app.command("merge")(merge_command)
 app.command("list")(list_command)
 app.add_typer(scenario_app, name="scenario")
 app.command("play")(play_command)
+agent.app.command("run")(clients.run_command)
+agent.app.command("config")(clients.config_command)
 agent.app.command("mcp")(mcp_command)
 app.add_typer(agent.app, name="agent")
 

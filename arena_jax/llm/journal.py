@@ -35,6 +35,7 @@ _HOLDS: dict[str, dict[str, type]] = {
     "call": {"n": int, "month": int, "tool": str, "arguments": dict, "answer": dict},
     "refused": {"n": int, "month": int, "tool": str, "error": str},
     "usage": {"tokens": dict},
+    "nudge": {},
     "end": {"status": str},
 }
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")

@@ -229,6 +229,7 @@ class Played:
     tokens: dict[str, int] | None = None
     record: Record | None = None
     reason: str = ""
+    nudges: int = 0  # how often the player stopped too early and was told to go on
     played_as: dict[str, str] = field(default_factory=dict)  # versions and hashes of what was played
 
     @property
@@ -270,6 +271,7 @@ def _played(episode: int, lines: list[Line]) -> Played:
         tokens or None,
         Record(**{name: np.asarray(value)[()] for name, value in last["record"].items()}) if is_final else None,
         plain(last.get("reason", "")),
+        sum(line["type"] == "nudge" for line in lines),
         {name: plain(lines[0].get(name)) for name in COMPARED},
     )
 

@@ -81,6 +81,7 @@ class ArenaSession:
         self._lock = threading.Lock()
         self._episode = begin(self._world)
         self._made: list[tuple[str, dict[str, Any] | None]] = []
+        self.nudges = 0  # how often the player was told to go on
         self._ended_as: str | None = None
         self._is_end_noted = False
         self._is_torn = False  # between the journal and the state
@@ -189,6 +190,13 @@ class ArenaSession:
             with self._written([{"type": "usage", "tokens": {plain(name): int(n) for name, n in tokens.items()}}]):
                 pass
 
+    def add_nudge(self) -> None:
+        """Note that the player stopped before the end and was told to go on."""
+        with self._lock:
+            self._check_whole()
+            with self._written([{"type": "nudge"}]):
+                self.nudges += 1
+
     def close(self) -> None:
         """Release the journal once the call in progress is answered; it can be opened again."""
         with self._lock:
@@ -281,6 +289,8 @@ class ArenaSession:
                 self._replay_end(where, line)
             elif line["type"] in ("call", "refused"):
                 self._replay_call(where, line)
+            elif line["type"] == "nudge":
+                self.nudges += 1
 
     def _replay_end(self, where: str, line: Line) -> None:
         status, known = line["status"], self._episode.status

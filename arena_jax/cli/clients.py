@@ -1,0 +1,114 @@
+"""`arena-jax agent run` and `agent config`: the paper's agent frameworks play a run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from arena_jax.cli.agent import AsJson, Directory
+from arena_jax.cli.cache import NoCache
+from arena_jax.cli.output import print_json, progress
+from arena_jax.errors import ArenaError, check_count, unknown
+from arena_jax.llm.clients import CLIENTS, Client
+from arena_jax.llm.clients.driver import START, ended_by_signals, make_setup, play_episode
+from arena_jax.llm.runs import DAMAGED, SCORED, played_episodes, read_run, run_environment
+
+ALL = "all"
+MAX_NUDGES = 1_000
+Model = Annotated[str, typer.Option(help="Its model, in the words of the client; its own default if left out.")]
+
+
+def _client(name: str) -> Client:
+    if name not in CLIENTS:
+        raise unknown("client", name, CLIENTS)
+    return CLIENTS[name]
+
+
+def run_command(
+    directory: Directory,
+    client: Annotated[str, typer.Option(help=f"Who plays: {', '.join(CLIENTS)}.")],
+    model: Model = "",
+    episode: Annotated[str, typer.Option(metavar=f"N|{ALL}", help="Number of the episode, from 0.")] = ALL,
+    nudges: Annotated[
+        int, typer.Option(help="How often an agent that stops early is told to go on, in each episode.")
+    ] = 20,
+    no_cache: NoCache = False,
+) -> None:
+    """Have an installed agent framework play a run's episodes; goes on where it was interrupted.
+
+    Examples:
+
+      arena-jax agent new runs/mine --seeds random:5
+
+      arena-jax agent run runs/mine --client claude --model claude-opus-4-7
+
+      arena-jax agent run runs/mine --client openclaw --model deepseek/deepseek-v4 --episode 0
+    """
+    chosen = _client(client)
+    check_count("nudges", nudges, 0, MAX_NUDGES)
+    episodes = _episodes(directory, episode)
+    horizon = run_environment(directory, 0).scenario.horizon
+    failed = []
+    with progress(horizon * len(episodes), "months") as advance, ended_by_signals():
+        for played in (played_episodes(directory)[number] for number in episodes):
+            if played.status == DAMAGED:
+                raise ArenaError(f"episode {played.episode} of {directory} can't go on: {played.reason}")
+            advance(horizon if played.status in SCORED else played.months_played)
+            if played.status in SCORED:
+                continue
+            try:
+                play_episode(directory, played.episode, chosen, model, nudges, advance)
+            except ArenaError as error:
+                if played_episodes(directory)[played.episode].calls == played.calls:
+                    raise  # it does not work at all
+                failed.append(str(error))
+            months = played_episodes(directory)[played.episode].months_played
+            advance(horizon - months)
+    if failed:
+        more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
+        raise ArenaError(f"{failed[0]}{more}; run the same command again to go on")
+    typer.echo(f"{directory}: {len(episodes)} episodes played; arena-jax agent score {directory} sums them up")
+
+
+def _episodes(directory: Path, text: str) -> list[int]:
+    count = read_run(directory)["episodes"]
+    if text == ALL:
+        return list(range(count))
+    if not text.isdecimal() or int(text) >= count:
+        raise ArenaError(f"episode must be {ALL} or a whole number from 0 to {count - 1}, got {text[:20]!r}")
+    return [int(text)]
+
+
+def config_command(
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help=f"{', '.join(CLIENTS)}.")],
+    directory: Directory,
+    model: Model = "",
+    episode: Annotated[int, typer.Option(help="Number of the episode, from 0.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Print the configuration that `agent run` gives a client: files, environment and command.
+
+    Examples:
+
+      arena-jax agent config codex runs/mine
+    """
+    chosen = _client(client)
+    check_count("episode", episode, 0, read_run(directory)["episodes"] - 1)
+    setup = make_setup(directory, episode, chosen, model)
+    files = {str(path): text for path, text in chosen.files(setup).items()}
+    # what is the user's own, keys among it, is passed on and not printed
+    environment = {
+        name: value for name, value in chosen.environment(setup).items() if value not in setup.variables.values()
+    }
+    command = [chosen.program, *chosen.arguments(setup, START, "")]
+    if as_json:
+        print_json({"files": files, "environment": environment, "folder": str(setup.work), "command": command})
+        return
+    for path, text in files.items():
+        typer.echo(f"# {path}\n{text}")
+    typer.echo(f"# in {setup.work}")
+    variables = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
+    typer.echo(" ".join([*variables, shlex.join(command)]))
