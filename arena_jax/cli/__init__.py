@@ -12,6 +12,7 @@ from arena_jax.errors import ArenaError
 
 # newer releases of typer carry click inside; its base class is found through a public one
 ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+INTERRUPTED = 130
 MCP = ["agent", "mcp"]  # the one verb whose caller waits for an answer before JAX is imported
 
 
@@ -38,7 +39,10 @@ def main() -> None:
         sys.exit("error: standard output is closed")
     sys.path.append(os.getcwd())  # policies by path may live in the current folder; last, so that they shadow nothing
     try:
-        sys.exit(_run())
+        code = _run()
+        if code == INTERRUPTED:  # typer makes an exit code of Ctrl-C
+            raise KeyboardInterrupt
+        sys.exit(code)
     except ArenaError as error:
         _fail(str(error))
     except ClickException as error:
@@ -47,4 +51,4 @@ def main() -> None:
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300])
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted; run the same command again to go on", file=sys.stderr)
-        sys.exit(130)
+        sys.exit(INTERRUPTED)

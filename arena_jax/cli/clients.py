@@ -70,7 +70,8 @@ def run_command(
     if failed:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise ArenaError(f"{failed[0]}{more}; run the same command again to go on")
-    typer.echo(f"{directory}: {len(episodes)} episodes played; arena-jax agent score {directory} sums them up")
+    counted = f"{len(episodes)} episode{'' if len(episodes) == 1 else 's'} played"
+    typer.echo(f"{directory}: {counted}; arena-jax agent score {directory} sums them up")
 
 
 def _episodes(directory: Path, text: str) -> list[int]:

@@ -1,0 +1,302 @@
+"""The MCP server: the official client plays through it, nothing is told that should not be, and it is hard to break."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from test_cli import arena
+
+from arena_jax.llm.journal import read_journal
+from arena_jax.llm.mcp_server import Seat, make_server
+from arena_jax.llm.runs import confirm_episode, journal_path, new_run, open_episode, played_episodes, read_run
+
+SEED = 2_718_281_828
+GOLDEN = Path(__file__).with_name("golden_mcp_tools.json")
+TOKEN = "0123456789abcdef" * 2
+
+
+def command(run, *options):
+    return [sys.executable, "-m", "arena_jax.cli", "agent", "mcp", str(run), *options]
+
+
+def server(run, *options):
+    """The server over stdio, in an environment that holds what it needs and no more."""
+    environment = {name: os.environ[name] for name in ("PATH", "HOME", "XDG_CACHE_HOME")}
+    _, *arguments = command(run, *options)
+    return stdio_client(StdioServerParameters(command=sys.executable, args=arguments, env=environment))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("mcp") / "run"
+    new_run(folder, [SEED, 7, 8, 9, 10, 11])
+    return folder
+
+
+async def said(client, name, arguments=None):
+    """What a call is answered."""
+    result = await client.call_tool(name, arguments or {})
+    return json.loads(result.content[0].text)
+
+
+def raw(run, *options, **given):
+    """A server spoken to line by line; as a context it is ended and its pipes are closed."""
+    return subprocess.Popen(
+        command(run, *options),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **given,
+    )
+
+
+def ask(process, number, method, **params):
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n")
+    process.stdin.flush()
+    return json.loads(process.stdout.readline())["result"]
+
+
+def shake_hands(process):
+    info = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
+    answer = ask(process, 0, "initialize", **info)
+    process.stdin.write(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}) + "\n")
+    process.stdin.flush()
+    return answer
+
+
+@pytest.fixture(scope="module")
+def decade(run):
+    """Episode 0, played by the official client over stdio: the last answer and the CPU seconds of the server."""
+
+    async def play():
+        async with Client(server(run, "--episode", "0", "--agent", "official", "--model", "scripted")) as client:
+            for month in range(132):
+                await said(client, "verify_cash_position")
+                await said(client, "review_financial_records", {"document": "financial_package"})
+                await said(client, "analyze_market_conditions", {"indicators": ["treasury_2y"]})
+                await said(client, "save_note", {"text": f"month {month}"})
+                if month % 3:
+                    answer = await said(client, "pass")
+                else:
+                    answer = await said(client, "fund_raising_request", {"instrument": "equity", "amount": 20e6})
+            return answer
+
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    answer = asyncio.run(play())
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return answer, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_a_decade_over_stdio(run, decade):
+    """132 months of five calls each; the journal replays, and the server's own time stays small."""
+    answer, seconds = decade
+    assert answer["now"]["status"] == "survived"
+    assert seconds < 20
+    confirm_episode(run, 0)
+    played = played_episodes(run)[0]
+    assert (played.months_played, played.calls, played.refused) == (132, 5 * 132, 0)
+    assert (played.agent, played.model) == ("official", "scripted")
+
+
+def test_what_a_client_is_told_before_the_first_call(run):
+    async def look():
+        async with Client(server(run, "--episode", "1")) as client:
+            tools = await client.list_tools()
+            prompt = await client.get_prompt("play")
+            return tools, prompt.messages[0].content.text, client.instructions
+
+    tools, prompt, instructions = asyncio.run(look())
+    listed = [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools.tools]
+    assert listed == json.loads(GOLDEN.read_text())
+    with open_episode(run, 1) as session:
+        assert listed == session.tools("mcp")
+        assert prompt == instructions == session.system_prompt
+    for tool in listed:
+        hints = tool["annotations"]
+        assert hints["readOnlyHint"] == (tool["name"] not in ("book_closing", "fund_raising_request", "pass", *NOTES))
+        assert not hints["destructiveHint"] and not hints["openWorldHint"]
+    for name in ("book_closing", "fund_raising_request", "pass"):
+        assert "Ends the month" in next(tool["description"] for tool in listed if tool["name"] == name)
+
+
+NOTES = ("save_note", "recall_notes")
+
+
+def test_the_handshake_needs_no_jax(run, tmp_path):
+    """A JAX that can't be imported: handshake and tools are answered, and no episode has begun."""
+    (tmp_path / "jax.py").write_text("raise SystemExit('JAX was imported')\n")
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    with raw(run, "--episode", "2", env=environment) as process:
+        assert shake_hands(process)["serverInfo"]["name"] == "arena"
+        assert len(ask(process, 1, "tools/list")["tools"]) == 9
+        process.stdin.close()
+        assert process.wait(30) == 0
+        assert "JAX was imported" not in process.stderr.read()
+    assert not journal_path(run, 2).exists()
+
+
+def test_calls_of_one_turn_are_answered_in_their_order(run):
+    async def turn():
+        async with Client(server(run, "--episode", "3")) as client:
+            names = ["verify_cash_position", "analyze_market_conditions", "verify_cash_position", "pass", "pass"]
+            answers = await asyncio.gather(*[said(client, name) for name in names])
+            wrong = await client.call_tool("fund_raising_request", {"instrument": "gold", "amount": 1})
+            return answers, wrong
+
+    answers, wrong = asyncio.run(turn())
+    assert [answer.get("tool_calls_left") for answer in answers] == [19, 18, 17, None, None]
+    assert [answers[i]["month_ended"] for i in (3, 4)] == ["Jan 2xx0", "Feb 2xx0"]
+    assert wrong.is_error
+    assert "equity" in json.loads(wrong.content[0].text)["error"]
+    lines = read_journal(journal_path(run, 3))
+    assert [line["tool"] for line in lines[1:4]] == [
+        "verify_cash_position",
+        "analyze_market_conditions",
+        "verify_cash_position",
+    ]
+    assert lines[-1]["type"] == "refused"
+
+
+def test_a_killed_server_is_gone_on_with_and_sigterm_closes_the_journal(run):
+    with raw(run, "--episode", "4") as process:
+        shake_hands(process)
+        for number in range(1, 4):
+            ask(process, number, "tools/call", name="pass", arguments={})
+        process.kill()
+    with raw(run, "--episode", "4") as process:
+        shake_hands(process)
+        answer = ask(process, 1, "tools/call", name="verify_cash_position", arguments={})
+        assert '"date":"Apr 2xx0"' in answer["content"][0]["text"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+        assert process.stdout.read() + process.stderr.read() == ""
+    confirm_episode(run, 4)
+    open_episode(run, 4).close()
+
+
+def test_two_servers_do_not_share_a_journal(run, monkeypatch, capsys):
+    monkeypatch.setattr("arena_jax.cli.mcp.PATIENCE", 0.0)
+    with open_episode(run, 1):
+        seat = Seat(lambda client: open_episode(run, 1, agent=client))
+        instance = make_server(run, 1, lambda client: open_episode(run, 1, agent=client))
+
+        async def play():
+            async with Client(instance) as client:
+                with pytest.raises(MCPError, match=r"DIR/episode-001/journal\.jsonl is in use by another process"):
+                    await client.call_tool("pass", {})
+
+        asyncio.run(play())
+    assert "is in use by another process" in capsys.readouterr().err
+    seat.close()
+
+
+def test_no_seed_is_told(run, decade):
+    """Everything that an agent is shown, and what the server's process and its configuration hold."""
+    with raw(run, "--episode", "0") as process:
+        told = [shake_hands(process), ask(process, 1, "tools/list"), ask(process, 2, "prompts/list")]
+        told.append(ask(process, 3, "prompts/get", name="play"))
+        shown = json.dumps(told) + journal_path(run, 0).read_text() + (run / "run.json").read_text()
+        if sys.platform == "linux":
+            shown += Path(f"/proc/{process.pid}/cmdline").read_text() + Path(f"/proc/{process.pid}/environ").read_text()
+        process.stdin.close()
+        shown += process.stderr.read()
+    assert not re.search(rf"{SEED}|{SEED:x}|{SEED:,}", shown)
+    assert "seeds.json" not in shown
+
+
+@contextlib.contextmanager
+def http_server(run, *options, **environment):
+    """The server over HTTP; yields its URL."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen(command(run, "--http", str(port), *options), env=os.environ | environment)
+    try:
+        for _ in range(300):
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                break
+            time.sleep(0.1)
+        yield f"http://127.0.0.1:{port}/mcp", process
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def test_http_takes_the_token_alone_and_one_connection_plays(run, tmp_path):
+    (tmp_path / "token").write_text(TOKEN + "\n")
+    (tmp_path / "token").chmod(0o600)
+
+    @contextlib.asynccontextmanager
+    async def connection(url):
+        async with (
+            httpx2.AsyncClient(headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as web,
+            Client(streamable_http_client(url, http_client=web), mode="legacy") as client,
+        ):
+            yield client
+
+    async def play(url):
+        async with connection(url) as older:
+            first = await said(older, "pass")
+            async with connection(url) as newer:
+                second = await said(newer, "pass")
+            with pytest.raises(MCPError, match="another connection goes on with this episode"):
+                await older.call_tool("pass", {})
+        return first, second
+
+    with http_server(run, "--episode", "5", "--token-file", str(tmp_path / "token")) as (url, process):
+        for token in ("x" * 32, TOKEN[:-1], TOKEN + "0"):
+            assert httpx2.post(url, headers={"authorization": f"Bearer {token}"}, json={}).status_code == 401
+        assert httpx2.post(url, json={}).status_code == 401
+        first, second = asyncio.run(play(url))
+        assert TOKEN not in Path(f"/proc/{process.pid}/cmdline").read_text()
+    assert (first["month_ended"], second["month_ended"]) == ("Jan 2xx0", "Feb 2xx0")
+    open_episode(run, 5).close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--episode", "6"], "episode must be a whole number from 0 to 5"),
+        (["--http", "0"], "HTTP needs a bearer token"),
+        (["--http", "0", "--host", "0.0.0.0"], "HTTP needs a bearer token"),
+        (["--http", "0", "--token-file", "open"], "others may use it; run: chmod 600"),
+        (["--http", "0", "--token-file", "short"], "holds 5 bytes, 32 to 4096 are needed"),
+        (["--http", "0", "--token-file", "nowhere"], "can't read token file"),
+    ],
+)
+def test_bad_input_is_one_line(monkeypatch, capsys, run, tmp_path, options, message):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ARENA_JAX_MCP_TOKEN", raising=False)
+    Path("open").write_text(TOKEN)
+    Path("open").chmod(0o644)
+    Path("short").write_text("short")
+    Path("short").chmod(0o600)
+    code, out, err = arena(monkeypatch, capsys, "agent", "mcp", str(run), *options)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_that_tells_something_else_is_not_played(run, tmp_path):
+    told = read_run(run)
+    new_run(tmp_path / "run", [1])
+    (tmp_path / "run" / "run.json").write_text(json.dumps(told | {"episodes": 1, "tools": told["tools"][1:]}))
+    path = tmp_path / "run" / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"trajectories_sha256": told["trajectories_sha256"][:1]}))
+    with pytest.raises(ValueError, match="was made with other tools than this version"):
+        open_episode(tmp_path / "run", 0)
