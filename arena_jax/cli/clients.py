@@ -60,7 +60,8 @@ def run_command(
             if played.status in SCORED:
                 continue
             try:
-                play_episode(directory, played.episode, chosen, model, nudges, advance)
+                setup = make_setup(directory, played.episode, chosen, model, no_cache)
+                play_episode(directory, played.episode, chosen, setup, nudges, advance)
             except ArenaError as error:
                 if played_episodes(directory)[played.episode].calls == played.calls:
                     raise  # it does not work at all

@@ -3,6 +3,9 @@
 The handshake and the list of calls are answered from `run.json`, before JAX is imported. The episode begins, or goes
 on, with the first call: clients start servers only to look at them, and start them anew when a conversation is
 resumed. All state is in the journal, which one server at a time holds.
+
+The low-level server of the SDK, because schemas come from `tool_schemas`, and refusals from the session, which
+journals them.
 """
 
 from __future__ import annotations

@@ -51,11 +51,15 @@ def state_folder(directory: Path, episode: int, client: Client) -> Path:
     return base / "arena_jax" / f"{run}-{episode:03d}-{client.program}"
 
 
-def make_setup(directory: Path, episode: int, client: Client, model: str) -> Setup:
-    """How a client is configured for an episode of a run."""
+def make_setup(directory: Path, episode: int, client: Client, model: str = "", no_cache: bool = False) -> Setup:
+    """How a client is configured for an episode of a run.
+
+    no_cache: have the server compile afresh.
+    """
     run = read_run(directory)
     served = [sys.executable, "-m", "arena_jax.cli", "agent", "mcp", str(directory.resolve())]
     served += ["--episode", str(episode), "--agent", client.agent, *(["--model", model] if model else [])]
+    served += ["--no-cache"] if no_cache else []
     cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     passed = ("LC_", *client.passed)
     variables = {n: value for n, value in os.environ.items() if n.upper() in _NEEDED or n.startswith(passed)}
@@ -64,14 +68,14 @@ def make_setup(directory: Path, episode: int, client: Client, model: str) -> Set
 
 
 def play_episode(
-    directory: Path, episode: int, client: Client, model: str, nudges: int, on_month: Callable[[int], None]
+    directory: Path, episode: int, client: Client, setup: Setup, nudges: int, on_month: Callable[[int], None]
 ) -> str:
     """Have a client play an episode to its end, from its start or from where it was left; its status.
 
     nudges: how often an agent that stops early is told to go on, in the whole episode. on_month: is told of months
     that have passed. Raises `ArenaError` if the client or the server fails; then the episode is an infra_error.
     """
-    driver = _Driver(directory, episode, client, model, on_month)
+    driver = _Driver(directory, episode, client, setup, on_month)
     with driver.opened() as session:
         status, calls = session.status, session.calls_made
     message = START if calls == 0 else TAKE_OVER
@@ -104,14 +108,13 @@ class _Driver:
     """A client, configured for an episode."""
 
     def __init__(
-        self, directory: Path, episode: int, client: Client, model: str, on_month: Callable[[int], None]
+        self, directory: Path, episode: int, client: Client, setup: Setup, on_month: Callable[[int], None]
     ) -> None:
         program = shutil.which(client.program)
         if program is None:
-            raise ArenaError(f"{client.program} is not on the path; README: LLM agents, says where it comes from")
+            raise ArenaError(f"{client.program} is not on the path; README, LLM agents, says where it comes from")
         self._program, self._client, self._on_month = program, client, on_month
-        self._directory, self._episode = directory, episode
-        self._setup = make_setup(directory, episode, client, model)
+        self._directory, self._episode, self._setup = directory, episode, setup
         self._journal = journal_path(directory, episode)
         self._outputs = self._journal.parent / client.program
         self._memory = self._outputs / "conversation.json"
@@ -148,7 +151,8 @@ class _Driver:
                 hung = self._watched(process, (out, err, self._journal))
             finally:
                 turn = self._client.read(out.read_text(encoding="utf-8", errors="replace"))
-                self.conversation = turn.conversation or self.conversation
+                if turn.conversation not in ("", self.conversation):
+                    self.conversation, self._counted = turn.conversation, {}
                 self._remember()
         if hung or process.returncode:
             said = err.read_text(encoding="utf-8", errors="replace").strip().splitlines()
