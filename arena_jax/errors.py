@@ -48,4 +48,4 @@ def unknown(kind: str, name: Any, known: Iterable[str]) -> ArenaError:
 def check_count(name: str, value: Any, low: int, high: int) -> None:
     """Refuse anything but a whole number in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or not low <= value <= high:
-        raise ArenaError(f"{name} must be a whole number from {low} to {high}, got {value!r}")
+        raise ArenaError(f"{name} must be a whole number from {low} to {high}, got {shown(value)}")

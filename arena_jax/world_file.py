@@ -63,6 +63,11 @@ def read_world(path: str | Path) -> World:
     return World(make_scenario(columns, crises), parameters)
 
 
+def table_of(path: Path) -> Any:
+    """The trajectory that a TOML names, as it stands there."""
+    return _read_toml(path).get("trajectory")
+
+
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8-sig"))
@@ -70,7 +75,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
         raise ArenaError(f"can't read world {path}: {error.strerror}") from None
     except tomllib.TOMLDecodeError as error:
         raise ArenaError(f"{path} is not TOML: {str(error).splitlines()[0]}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ArenaError(f"{str(path)!r} is not a TOML text file") from None
 
 

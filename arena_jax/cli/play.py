@@ -53,7 +53,8 @@ def play_command(
     if isinstance(sys.stdin, io.TextIOWrapper):
         sys.stdin.reconfigure(errors="replace")  # what is no text is a wrong entry, not an error
     if not (directory / RUN).exists():
-        new_run(directory, parse_seeds("random:1" if seed is None else str(seed)), env_set or [], scenario)
+        chosen = parse_seeds("random:1" if seed is None else str(seed))
+        new_run(directory, chosen, env_set or [], scenario, seeds_drawn=seed is None)
     elif seed is not None or env_set or scenario is not None:
         raise ArenaError(f"{directory} holds a game already: go on with it without options, or choose another folder")
     episodes = played_episodes(directory)

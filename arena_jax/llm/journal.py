@@ -45,6 +45,9 @@ _RATIOS, _RATIO = ("ownership_kept", "value_per_share"), 1e-4  # fields of a rec
 _COUNTS = ("users", "active borrowers", "new borrowers")
 _EXACT = ("month", "closed_month", "tool_calls_left", "notes", "page", "pages", "amount", "requested")
 _HUGE = 1e18  # above any figure of a record
+_LARGEST = 1e100  # and of an answer
+_DEPTH = 12  # of a line: more than any has
+MAX_TOKENS = 2**53
 _AMOUNT = 10_000.0  # numbers in a text from this size on are what the books say; smaller ones are terms and dates
 
 
@@ -108,13 +111,13 @@ def read_journal(path: Path) -> list[Line]:
 def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
     """Whole lines and their size in bytes."""
     size = data.rfind(b"\n") + 1
-    lines = []
+    lines: list[Line] = []
     for number, text in enumerate(data[:size].split(b"\n")[:-1], start=1):
         try:
             line = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             line = None
-        if not _is_sound(line):
+        if not _is_sound(line) or (lines and line["type"] == "header"):
             raise ArenaError(f"{path}: line {number} is damaged")
         lines.append(line)
     if lines and (lines[0]["type"] != "header" or lines[0].get("format") != FORMAT):
@@ -125,14 +128,27 @@ def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
 def _is_sound(line: Any) -> bool:
     if not isinstance(line, dict) or not isinstance(line.get("type"), str) or line["type"] not in _HOLDS:
         return False
+    if not _is_bounded(line):
+        return False
     for name, kind in _HOLDS[line["type"]].items():
         if not isinstance(line.get(name), kind) or isinstance(line[name], bool):
             return False
     if line["type"] == "usage":
-        return all(_is_number(count) and isinstance(count, int) for count in line["tokens"].values())
+        return all(
+            isinstance(count, int) and _is_number(count) and 0 <= count <= MAX_TOKENS
+            for count in line["tokens"].values()
+        )
     if line["type"] == "end":  # a failure goes on, so it tells nothing of the hidden record
         return line["status"] in ENDS and (line["status"] == INFRA_ERROR or _is_record(line.get("record")))
     return True
+
+
+def _is_bounded(value: Any, depth: int = _DEPTH) -> bool:
+    """Whether plain data is no deeper and its numbers no larger than what a replay can go through."""
+    if isinstance(value, dict | list):
+        items = value.values() if isinstance(value, dict) else value
+        return depth > 0 and all(_is_bounded(item, depth - 1) for item in items)
+    return not isinstance(value, int | float) or abs(value) <= _LARGEST
 
 
 def _is_record(record: Any) -> bool:
@@ -211,7 +227,7 @@ def _leaves(value: Any, where: str = "answer", name: str = "") -> Iterator[tuple
 def _agree(name: str, one: Any, other: Any, dollars: float) -> bool:
     if name == "text" and isinstance(one, str) and isinstance(other, str):
         numbers = [[float(n.replace(",", "")) for n in _NUMBER.findall(text)] for text in (one, other)]
-        same_words = _NUMBER.sub("#", one) == _NUMBER.sub("#", other)
+        same_words = _NUMBER.sub("#", one) == _NUMBER.sub("#", other) and len(numbers[0]) == len(numbers[1])
         return same_words and all(
             a == b or (min(a, b) >= _AMOUNT and abs(a - b) <= dollars) for a, b in zip(*numbers, strict=True)
         )

@@ -14,32 +14,56 @@ ONE_WORLD, OWN_WORLDS = "world.toml", "worlds/world-{:03d}.toml"
 FORMAT = 1
 MAX_EPISODES = 1_000
 
+
+def _is_printable(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= 200 and value.isprintable()
+
+
 _SOUND: dict[str, Callable[[Any], bool]] = {
+    "arena_jax": _is_printable,
     "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
-    "env_set": lambda value: (
-        isinstance(value, list) and all(isinstance(pair, str) and pair.isprintable() for pair in value)
-    ),
+    "env_set": lambda value: isinstance(value, list) and all(map(_is_printable, value)),
     "world": lambda value: value in (None, ONE_WORLD, OWN_WORLDS),
-    "scenarios": lambda value: value is None or isinstance(value, dict),
+    "scenarios": lambda value: (
+        value is None
+        or (
+            isinstance(value, dict)
+            and all(_is_printable(name) and _is_printable(str(fact)) for name, fact in value.items())
+        )
+    ),
     "disclose_horizon": lambda value: isinstance(value, bool),
-    "parameters_sha256": lambda value: isinstance(value, str),
-    "trajectories_sha256": lambda value: isinstance(value, list) and all(isinstance(one, str) for one in value),
+    "seeds_drawn": lambda value: isinstance(value, bool),
+    "parameters_sha256": _is_printable,
+    "trajectories_sha256": lambda value: isinstance(value, list) and all(map(_is_printable, value)),
     "system_prompt": lambda value: isinstance(value, str),
     "tools": lambda value: isinstance(value, list) and all(isinstance(tool, dict) for tool in value),
 }
 
 
+def own_file(directory: Path, name: str) -> Path:
+    """The path of a file in a run directory, which may have come from anywhere: no link, pipe or device on the way."""
+    path = directory
+    for part in Path(name).parts:
+        path = path / part
+        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
+            raise ArenaError(f"{path} is a link or a device; a run directory holds its own files")
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; raises `ArenaError` if it is none, or too deep."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArenaError(f"can't read {path}: {getattr(error, 'strerror', None) or 'not JSON'}") from None
+
+
 def read_run(directory: Path) -> dict[str, Any]:
     """What a run directory holds; raises `ArenaError` if it is none."""
-    path = directory / RUN
-    try:
-        run = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ArenaError(
-            f"{directory} is not a run directory: it has no {RUN}; arena-jax agent new makes one"
-        ) from None
-    except (OSError, ValueError):
-        raise ArenaError(f"{path} is not readable JSON") from None
+    path = own_file(directory, RUN)
+    if not path.exists():
+        raise ArenaError(f"{directory} is not a run directory: it has no {RUN}; arena-jax agent new makes one")
+    run = read_json(path)
     if not isinstance(run, dict) or run.get("format") != FORMAT:
         raise ArenaError(f"{path} does not describe a run of format {FORMAT}")
     for name, is_sound in _SOUND.items():

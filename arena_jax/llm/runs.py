@@ -24,23 +24,25 @@ from typing import Any
 import numpy as np
 
 from arena_jax.arena import Arena, make
-from arena_jax.errors import ArenaError, check_count
+from arena_jax.errors import ArenaError, check_count, is_number
 from arena_jax.evaluate import MAX_SEED
 from arena_jax.files import HALF, write_atomic
+from arena_jax.llm.episode import plain_record
 from arena_jax.llm.journal import AGENT_STOPPED, JournalInUse, Line, plain, read_journal
 from arena_jax.llm.prompt import system_prompt
-from arena_jax.llm.run_file import FORMAT, MAX_EPISODES, ONE_WORLD, OWN_WORLDS, RUN, read_run
+from arena_jax.llm.run_file import FORMAT, MAX_EPISODES, ONE_WORLD, OWN_WORLDS, RUN, own_file, read_json, read_run
 from arena_jax.llm.session import ArenaSession, confirm
 from arena_jax.llm.tool_schemas import formatted, make_tools
 from arena_jax.params import parse_overrides
 from arena_jax.scenario import digest
 from arena_jax.structs import Record
 from arena_jax.version import __version__
-from arena_jax.world_file import World, read_world, write_world
+from arena_jax.world_file import World, read_world, table_of, write_world
 from arena_jax.worlds import Worlds, parse_worlds
 
 SEEDS = "seeds.json"
 SECRET_MODE = 0o600
+MAX_PRICE = 1e9  # $ per million tokens
 NOT_BEGUN, IN_PROGRESS, DAMAGED = "not begun", "in progress", "damaged"
 SCORED = ("survived", "bankrupt", AGENT_STOPPED)  # outcomes of a player; a failure of what runs it is none
 # what episodes that are scored together must have in common, beside their world
@@ -78,9 +80,11 @@ def new_run(
     scenario: Path | None = None,
     scenarios: str | None = None,
     disclose_horizon: bool = False,
+    seeds_drawn: bool = False,
 ) -> None:
     """Create a run directory; raises `ArenaError` before anything is written if what it is to hold is not sound.
 
+    seeds_drawn: they were drawn at random for this run, not chosen, as tables tell.
     scenario: a world file that all episodes play. scenarios: worlds (`arena_jax.worlds.FORMS`), one for each episode.
     """
     if scenario is not None and scenarios is not None:
@@ -101,6 +105,7 @@ def new_run(
         "world": OWN_WORLDS if worlds else None if scenario is None else ONE_WORLD,
         "scenarios": worlds.about if worlds else None,
         "disclose_horizon": disclose_horizon,
+        "seeds_drawn": seeds_drawn,
         "parameters_sha256": digest(env.params),
         "trajectories_sha256": trajectories,
         **_told(env, disclose_horizon),
@@ -135,10 +140,19 @@ def _made_whole(directory: Path) -> Iterator[Path]:
         shutil.rmtree(half, ignore_errors=True)
 
 
+def _own_world(directory: Path, name: str) -> Path:
+    """The TOML of a world in a run directory, whose table is there too."""
+    path = own_file(directory, name)
+    table = own_file(directory, str(Path(name).with_suffix(".csv")))
+    if table_of(path) != table.name:
+        raise ArenaError(f"{path} must name {table.name} as its trajectory")
+    return path
+
+
 def run_environment(directory: Path, episode: int) -> Arena:
     """The environment that an episode of a run is played in."""
     run = read_run(directory)
-    scenario = directory / run["world"].format(episode) if run["world"] else None
+    scenario = _own_world(directory, run["world"].format(episode)) if run["world"] else None
     env = make(scenario=scenario, **parse_overrides(run["env_set"]))
     check_count("episode", episode, 0, run["episodes"] - 1)
     found = {"parameters": digest(env.params), "trajectory": digest(env.scenario)}
@@ -160,21 +174,28 @@ def check_worlds(directory: Path, worlds: Worlds) -> None:
             raise ArenaError(f"{directory}: episode {episode} is not played in world {episode} of those it names")
 
 
+def run_seeds(directory: Path) -> list[int]:
+    """The seeds of a run's episodes: for what plays the world, never for an agent."""
+    path = own_file(directory, SEEDS)
+    seeds = read_json(path)
+    if not isinstance(seeds, list) or len(seeds) != read_run(directory)["episodes"]:
+        raise ArenaError(f"{path} must be a list of one seed for each episode")
+    for seed in seeds:
+        check_count("seed", seed, 0, MAX_SEED)
+    if len(set(seeds)) < len(seeds):
+        raise ArenaError(f"{path} has a seed twice")
+    return seeds
+
+
 def run_seed(directory: Path, episode: int) -> int:
-    """The seed of an episode: for what plays the world, never for an agent."""
+    """The seed of an episode."""
     check_count("episode", episode, 0, read_run(directory)["episodes"] - 1)
-    try:
-        seeds = json.loads((directory / SEEDS).read_bytes())
-        seed = seeds[episode]
-    except (OSError, ValueError, IndexError, TypeError, KeyError):
-        raise ArenaError(f"{directory / SEEDS} is missing or damaged") from None
-    check_count("seed", seed, 0, MAX_SEED)
-    return int(seed)
+    return run_seeds(directory)[episode]
 
 
 def journal_path(directory: Path, episode: int) -> Path:
     """The journal of an episode (from 0)."""
-    return directory / f"episode-{episode:03d}" / "journal.jsonl"
+    return own_file(directory, f"episode-{episode:03d}/journal.jsonl")
 
 
 def open_episode(
@@ -240,16 +261,17 @@ class Played:
 
 def played_episodes(directory: Path) -> list[Played]:
     """Every episode of a run in order, from the journals alone; one that can't be read is damaged."""
-    found = []
-    for episode in range(read_run(directory)["episodes"]):
+    return [played_episode(directory, episode) for episode in range(read_run(directory)["episodes"])]
+
+
+def played_episode(directory: Path, episode: int) -> Played:
+    """What the journal of an episode says."""
+    try:
         path = journal_path(directory, episode)
-        try:
-            lines = read_journal(path) if path.exists() else []
-        except ArenaError as error:
-            found.append(Played(episode, DAMAGED, reason=plain(str(error))))
-            continue
-        found.append(_played(episode, lines) if lines else Played(episode, NOT_BEGUN))
-    return found
+        lines = read_journal(path) if path.exists() else []
+    except ArenaError as error:
+        return Played(episode, DAMAGED, reason=plain(str(error)))
+    return _played(episode, lines) if lines else Played(episode, NOT_BEGUN)
 
 
 def _played(episode: int, lines: list[Line]) -> Played:
@@ -276,6 +298,11 @@ def _played(episode: int, lines: list[Line]) -> Played:
     )
 
 
+def plain_episode(played: Played) -> dict[str, Any]:
+    """What a journal says as plain data."""
+    return vars(played) | {"record": None if played.record is None else plain_record(played.record)}
+
+
 def stacked(records: Iterable[Record]) -> Record:
     """Records of n episodes as one with leaves [n], as batch play returns it."""
     rows = list(records)
@@ -284,15 +311,9 @@ def stacked(records: Iterable[Record]) -> Record:
 
 def read_prices(path: Path) -> dict[str, dict[str, float]]:
     """A price file: model -> kind of token -> $ per million, as JSON."""
-    try:
-        prices = json.loads(path.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ArenaError(f"can't read prices {path}: {getattr(error, 'strerror', None) or 'not JSON'}") from None
+    prices = read_json(path)
     sound = isinstance(prices, dict) and all(
-        isinstance(kinds, dict)
-        and all(
-            isinstance(price, int | float) and not isinstance(price, bool) and price >= 0 for price in kinds.values()
-        )
+        isinstance(kinds, dict) and all(is_number(price) and 0 <= price < MAX_PRICE for price in kinds.values())
         for kinds in prices.values()
     )
     if not sound:

@@ -27,6 +27,7 @@ from arena_jax.llm.journal import (
     AGENT_STOPPED,
     FORMAT,
     INFRA_ERROR,
+    MAX_TOKENS,
     Journal,
     Line,
     difference,
@@ -184,7 +185,7 @@ class ArenaSession:
     def add_usage(self, **tokens: int) -> None:
         """Note tokens that a client counted since the last note, by the names it gives them, such as input_tokens=…."""
         for name, count in tokens.items():
-            check_count(plain(name), count, 0, 2**53)
+            check_count(plain(name), count, 0, MAX_TOKENS)
         with self._lock:
             self._check_whole()
             with self._written([{"type": "usage", "tokens": {plain(name): int(n) for name, n in tokens.items()}}]):
