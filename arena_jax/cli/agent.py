@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 import typer
@@ -11,35 +11,29 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from arena_jax.analysis.metrics import Tallies
-from arena_jax.analysis.table import money, published_json, results_json, results_tables
-from arena_jax.arena import ENVIRONMENTS
+from arena_jax.analysis.table import money
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.output import print_json, progress, table_console
+from arena_jax.cli.submission import check_command, score_command
 from arena_jax.errors import ArenaError
 from arena_jax.llm.dates import date_label
-from arena_jax.llm.episode import plain_record
 from arena_jax.llm.journal import read_journal
 from arena_jax.llm.paging import compact
 from arena_jax.llm.runs import (
-    COMPARED,
     SCORED,
-    Played,
-    confirm_episode,
     cost,
     journal_path,
     new_run,
     open_episode,
     parse_seeds,
+    plain_episode,
     played_episodes,
     read_prices,
     read_run,
     run_seed,
-    stacked,
 )
 from arena_jax.llm.scripted import play_policy
 from arena_jax.policies import make_policy
-from arena_jax.version import __version__
 from arena_jax.worlds import FORMS
 
 app = typer.Typer()
@@ -76,7 +70,7 @@ def new_command(
       arena-jax agent new runs/held-out --seeds random:5 --scenarios secret:held-out.key,worlds=5
     """
     chosen = parse_seeds(seeds)
-    new_run(directory, chosen, env_set or [], scenario, scenarios, disclose_horizon)
+    new_run(directory, chosen, env_set or [], scenario, scenarios, disclose_horizon, seeds.startswith("random"))
     typer.echo(f"{directory}: {len(chosen)} episodes to play")
 
 
@@ -90,7 +84,7 @@ def list_command(
     priced = {} if prices is None else read_prices(prices)
     episodes = played_episodes(directory)
     if as_json:
-        print_json([_episode_json(played) | {"cost": cost(played, priced)} for played in episodes])
+        print_json([plain_episode(played) | {"cost": cost(played, priced)} for played in episodes])
         return
     headings = ("episode", "status", "player", "months played", "calls", "refused", "nudges", "tokens", "cost", "score")
     table = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
@@ -111,63 +105,8 @@ def list_command(
     table_console().print(table)
 
 
-def _episode_json(played: Played) -> dict[str, Any]:
-    plain = dict(vars(played))
-    plain["record"] = None if played.record is None else plain_record(played.record)
-    return plain
-
-
-@app.command("score")
-def score_command(
-    directories: Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories.")],
-    as_json: AsJson = False,
-) -> None:
-    """The paper's Table 1 for the players of runs, beside the published rows; infra_error counts for nobody."""
-    if len({directory.resolve() for directory in directories}) < len(directories):
-        raise ArenaError("a run directory is named twice; its episodes would count twice")
-    runs = [read_run(directory) for directory in directories]
-    for name in ("parameters_sha256", "scenarios", "disclose_horizon"):
-        _check_alike("runs", name, [run[name] for run in runs])
-    _check_alike("runs", "trajectory", [None if run["scenarios"] else run["trajectories_sha256"][0] for run in runs])
-    episodes = [(directory, played) for directory in directories for played in played_episodes(directory)]
-    for name in COMPARED:
-        _check_alike("episodes", name, [played.played_as[name] for _, played in episodes if played.status in SCORED])
-    env_set = runs[0]["env_set"]
-    players: dict[str, list[Played]] = {}
-    for _, played in episodes:
-        if played.status in SCORED:
-            players.setdefault(played.player, []).append(played)
-    if not players:
-        raise ArenaError("no episode has ended yet: arena-jax agent list shows where they stand")
-    with progress(sum(map(len, players.values())), "episodes") as advance:
-        for directory, played in episodes:
-            if played.status in SCORED:
-                confirm_episode(directory, played.episode)  # a file says what it likes
-                advance(1)
-    results = {}
-    for player, mine in players.items():
-        tallies = Tallies()
-        tallies.add(stacked(played.record for played in mine if played.record is not None))
-        results[player] = tallies.estimates()
-    if as_json:
-        rows = [{"run": str(directory)} | _episode_json(played) for directory, played in episodes]
-        about = {"arena_jax": __version__, "env_set": env_set}
-        print_json(about | {"results": results_json(results), "episodes": rows, "published": published_json()})
-        return
-    changed = "".join(f", {pair}" for pair in env_set)
-    console = table_console()
-    title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}{changed}"
-    console.print(*results_tables(results, title, console.width, runs[0]["disclose_horizon"]), sep="\n")
-    left = [played.status for _, played in episodes if played.status not in SCORED]
-    if left:
-        counts = ", ".join(f"{left.count(status)} {status}" for status in sorted(set(left)))
-        console.print(f"left out: {counts}")
-
-
-def _check_alike(what: str, name: str, values: list[Any]) -> None:
-    if any(value != values[0] for value in values):
-        label = {"arena_jax": "the version of arena_jax"}.get(name, name.removesuffix("_sha256"))
-        raise ArenaError(f"the {what} differ in {label}; score them apart")
+app.command("check")(check_command)
+app.command("score")(score_command)
 
 
 @app.command("show")
