@@ -41,6 +41,8 @@ def test_wheel_and_sdist_hold_what_they_should(built):
     ):
         assert needed in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
+    (entries,) = [name for name in names if name.endswith("entry_points.txt")]
+    assert "[inspect_ai]\narena_jax = arena_jax.llm.inspect_task" in zipfile.ZipFile(wheel).read(entries).decode()
     assert all(name.startswith(("arena_jax/", "arena_jax-")) for name in names)
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
