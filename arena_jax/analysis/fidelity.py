@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from arena_jax.analysis.metrics import METRICS, Metric, Moments, episode_metrics, estimate
+from arena_jax.analysis.metrics import DIFFERENCE, METRICS, Metric, Moments, bootstrap, episode_metrics, estimate
 from arena_jax.arena import make
 from arena_jax.data import data_path
 from arena_jax.errors import ArenaError, brief, check_count
@@ -25,8 +25,6 @@ from arena_jax.structs import Record
 
 EPISODES = 20_000
 MIN_EPISODES = 100
-_RESAMPLES = 999
-_DIFFERENCE = Metric("difference", "of the metric")  # a mean, also where the metric is a share
 _Z = 1.959964  # half-width of a 95% interval in standard errors
 
 
@@ -140,10 +138,10 @@ def _judge(finding: Finding, records: Sequence[Record]) -> Verdict:
         groups = [[v for v, e in zip(values[1:], early, strict=True) if e == wanted] for wanted in (True, False)]
         # undefined where all policies ask on one side of the peak
         measured, low, high = (
-            _mean(_DIFFERENCE, np.mean(groups[0], 0) - np.mean(groups[1], 0)) if all(groups) else (math.nan,) * 3
+            _mean(DIFFERENCE, np.mean(groups[0], 0) - np.mean(groups[1], 0)) if all(groups) else (math.nan,) * 3
         )
     elif finding.against is not None:
-        measured, low, high = _mean(_DIFFERENCE, values[0] - values[1])
+        measured, low, high = _mean(DIFFERENCE, values[0] - values[1])
     elif finding.statistic == "mean":
         measured, low, high = _mean(METRICS[finding.metric], values[0])
     else:
@@ -166,27 +164,9 @@ def _mean(metric: Metric, values: np.ndarray) -> tuple[float, float, float]:
 
 
 def _resampled(statistic: str, values: np.ndarray, requests: np.ndarray) -> tuple[float, float, float]:
-    """A statistic with its percentile bootstrap interval."""
-    from scipy import stats
-
-    statistics: dict[str, tuple[tuple[np.ndarray, ...], Callable[..., Any]]] = {
-        "median": ((values,), lambda x, axis: np.median(x, axis=axis)),
-        "sd": ((values,), lambda x, axis: np.std(x, axis=axis, ddof=1)),
-        "rate": ((values, requests), lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis)),
-    }
-    data, function = statistics[statistic]
-    if statistic == "rate" and not requests.any():
-        return (math.nan,) * 3
-    interval = stats.bootstrap(
-        data,
-        function,
-        paired=True,
-        n_resamples=_RESAMPLES,
-        batch=100,
-        method="percentile",
-        rng=np.random.default_rng(0),
-    ).confidence_interval
-    return float(function(*data, axis=0)), float(interval.low), float(interval.high)
+    if statistic != "rate":
+        return bootstrap(statistic, values)
+    return bootstrap("rate", values, requests) if requests.any() else (math.nan,) * 3
 
 
 def _rule(finding: Finding, measured: float, low: float, high: float, n: int) -> tuple[float | None, bool | None]:

@@ -7,13 +7,18 @@ LeVeque 1983), so an evaluation of any size needs constant memory.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from arena_jax.structs import TOOLS, Record
 
 CONFIDENCE = 0.95
+_SMALL = 200  # below as many episodes Wilson's interval of a share may cover less than it says
+_RESAMPLES = 999
+_RESAMPLED = 2_000_000  # values at a time
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,7 @@ METRICS: dict[str, Metric] = {
     "raised": Metric("Raised", "$", shows_sd=True),
     "approvals": Metric("Approvals", "rounds"),
 }
+DIFFERENCE = Metric("difference", "of the metric")  # a mean, also where the metric is a share
 
 
 def episode_metrics(record: Record) -> dict[str, np.ndarray]:
@@ -95,18 +101,52 @@ class Estimate:
     high: float
 
 
-def estimate(metric: Metric, moments: Moments) -> Estimate:
-    """Wilson's interval for a share, Student's t for a mean (no interval, NaN, for one episode)."""
+def share_interval(successes: int, n: int) -> tuple[float, float]:
+    """95% interval of a share: Clopper and Pearson's exact one for few episodes, else Wilson's."""
     from scipy import stats  # a second of start-up that only a finished evaluation pays
+
+    method = "exact" if n < _SMALL else "wilson"
+    interval = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method=method)
+    return float(interval.low), float(interval.high)
+
+
+def estimate(metric: Metric, moments: Moments) -> Estimate:
+    """`share_interval` for a share, Student's t for a mean (no interval, NaN, for one episode)."""
+    from scipy import stats
 
     if metric.is_share:
         successes = round(moments.mean * moments.n)
-        interval = stats.binomtest(successes, moments.n).proportion_ci(CONFIDENCE, method="wilson")
-        return Estimate(moments.n, successes / moments.n, moments.sd, float(interval.low), float(interval.high))
+        low, high = share_interval(successes, moments.n)
+        return Estimate(moments.n, successes / moments.n, moments.sd, low, high)
     if moments.n == 1:
         return Estimate(1, moments.mean, math.nan, math.nan, math.nan)
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, moments.n - 1)) * moments.sd / math.sqrt(moments.n)
     return Estimate(moments.n, moments.mean, moments.sd, moments.mean - half, moments.mean + half)
+
+
+_STATISTICS: dict[str, Callable[..., Any]] = {
+    "median": lambda x, axis: np.median(x, axis=axis),
+    "sd": lambda x, axis: np.std(x, axis=axis, ddof=1),
+    "rate": lambda x, y, axis: x.sum(axis=axis) / y.sum(axis=axis),
+}
+
+
+def bootstrap(statistic: str, *data: np.ndarray) -> tuple[float, float, float]:
+    """A statistic and its 95% percentile bootstrap interval: "median", "sd", or "rate", sum x / sum y; data float64[n]."""
+    from scipy import stats
+
+    function = _STATISTICS[statistic]
+    interval = stats.bootstrap(
+        data,
+        function,
+        paired=True,
+        n_resamples=_RESAMPLES,
+        batch=max(1, _RESAMPLED // len(data[0])),
+        method="percentile",
+        confidence_level=CONFIDENCE,
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(function(*data, axis=0)), float(interval.low), float(interval.high)
 
 
 class Tallies:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Metric, episode_metrics
+from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Metric, episode_metrics, share_interval
 from arena_jax.structs import Record
 
 PERCENTILES = (5, 25, 50, 75, 95)
@@ -46,9 +46,8 @@ def spread(metric: Metric, means: np.ndarray, variances: np.ndarray, episodes: i
         error = math.sqrt(observed / worlds)
         half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, worlds - 1)) * error
         low, high = mean - half, mean + half
-        if metric.is_share and observed == 0.0:  # no spread to go by: Wilson's, each world one observation
-            wilson = stats.binomtest(round(mean * worlds), worlds).proportion_ci(CONFIDENCE, method="wilson")
-            low, high = float(wilson.low), float(wilson.high)
+        if metric.is_share and observed == 0.0:  # no spread to go by: each world is one observation
+            low, high = share_interval(round(mean * worlds), worlds)
         elif metric.is_share:
             low, high = max(low, 0.0), min(high, 1.0)
     percentiles = tuple(float(value) for value in np.percentile(means, PERCENTILES))

@@ -1,0 +1,132 @@
+"""Scores over λ and m from one rollout (design section 2.5).
+
+Neither λ nor m changes what a fixed policy does, so one rollout holds every score: an episode that survives is worth
+revenue * m + cash - calls * λ, a bankrupt one 0. The mean over episodes is a plane in (λ, m), and two policies change
+places along a straight line of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from arena_jax.analysis.metrics import DIFFERENCE, Moments, bootstrap, estimate
+from arena_jax.errors import ArenaError
+from arena_jax.params import Params
+from arena_jax.structs import TOOLS, Record
+
+DEFAULT_TOOL_COST: float = Params().tool_cost
+DEFAULT_MULTIPLE: float = Params().revenue_multiple
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Policies ranked by mean score at every point of a (λ, m) grid of L x M points.
+
+    policies: P labels, as given. tool_costs: float64[L], $. multiples: float64[M]. means: float64[P, L, M], $.
+    order: int64[L, M, P], indices of `policies`, the best first. clear: bool[L, M, P - 1], whether the lead of place k
+    over place k + 1 is told from zero (95%, paired). tau: float64[L, M], Kendall's tau-b of the means against those at
+    the default λ and m; NaN for one policy and where all are equal.
+    """
+
+    policies: tuple[str, ...]
+    tool_costs: np.ndarray
+    multiples: np.ndarray
+    means: np.ndarray
+    order: np.ndarray
+    clear: np.ndarray
+    tau: np.ndarray
+
+
+@dataclass(frozen=True)
+class Elasticity:
+    """Percent by which the mean score changes for one percent more of a parameter, with its 95% interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def score_terms(record: Record) -> np.ndarray:
+    """Revenue of 12 months ($), cash ($) and answered calls of each episode, float64[n, 3]; zeros if it did not survive.
+
+    record: leaves [n].
+    """
+    calls = sum(np.asarray(getattr(record, tool), dtype=np.float64) for tool in TOOLS)
+    terms = np.stack([np.asarray(record.revenue_ttm, np.float64), np.asarray(record.cash, np.float64), calls], axis=-1)
+    return np.where(np.asarray(record.survived)[:, None], terms, 0.0)
+
+
+def scores(terms: np.ndarray, tool_cost: float, multiple: float) -> np.ndarray:
+    """The score of each episode at one (λ, m), float64[n], $, from `score_terms`."""
+    return terms @ np.array([multiple, 1.0, -tool_cost])
+
+
+def surface(terms: np.ndarray, tool_costs: np.ndarray, multiples: np.ndarray) -> np.ndarray:
+    """The mean score at every point of a grid, float64[L, M], $, from `score_terms` of one policy."""
+    revenue, cash, calls = terms.mean(axis=0)
+    return multiples[None, :] * revenue + cash - tool_costs[:, None] * calls
+
+
+def ranking(terms: Mapping[str, np.ndarray], tool_costs: np.ndarray, multiples: np.ndarray) -> Ranking:
+    """Policies by mean score over a grid, from the `score_terms` of each over the same episodes in the same order."""
+    from scipy import stats  # a second of start-up that only a finished rollout pays
+
+    if len({len(found) for found in terms.values()}) != 1:
+        raise ArenaError(f"a ranking needs policies played over the same episodes, got {_sizes(terms)}")
+    policies, found = tuple(terms), list(terms.values())
+    means = np.stack([surface(one, tool_costs, multiples) for one in found])
+    at_default = [scores(one, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE).mean() for one in found]
+    order = np.argsort(-means, axis=0, kind="stable").transpose(1, 2, 0)
+    clear, tau = np.zeros((*means.shape[1:], len(found) - 1), dtype=bool), np.full(means.shape[1:], np.nan)
+    leads = {(i, j): _Lead.of(found[i] - found[j]) for i in range(len(found)) for j in range(len(found)) if i != j}
+    for cell in np.ndindex(*means.shape[1:]):
+        weights = np.array([multiples[cell[1]], 1.0, -tool_costs[cell[0]]])
+        clear[cell] = [leads[pair].is_clear(weights) for pair in zip(order[cell], order[cell][1:], strict=False)]
+        if len(found) > 1:
+            tau[cell] = stats.kendalltau(means[:, *cell], at_default).statistic
+    return Ranking(policies, tool_costs, multiples, means, order, clear, tau)
+
+
+def crossing(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
+    """Where two policies change places: λ ($) at the default m, and m at the default λ; NaN if nowhere from 0 up.
+
+    one, other: `score_terms` of the same episodes.
+    """
+    revenue, cash, calls = (one - other).mean(axis=0)
+    tool_cost = (DEFAULT_MULTIPLE * revenue + cash) / calls if calls else np.nan
+    multiple = (DEFAULT_TOOL_COST * calls - cash) / revenue if revenue else np.nan
+    return (tool_cost if tool_cost >= 0.0 else np.nan, multiple if multiple >= 0.0 else np.nan)
+
+
+def elasticities(terms: np.ndarray) -> dict[str, Elasticity]:
+    """Elasticities of the mean score in λ and m at their defaults, by parameter name; NaN where nothing survives."""
+    total = scores(terms, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE)
+    parts = {"tool_cost": -DEFAULT_TOOL_COST * terms[:, 2], "revenue_multiple": DEFAULT_MULTIPLE * terms[:, 0]}
+    if not total.any():
+        return {name: Elasticity(np.nan, np.nan, np.nan) for name in parts}
+    return {name: Elasticity(*bootstrap("rate", part, total)) for name, part in parts.items()}
+
+
+@dataclass(frozen=True)
+class _Lead:
+    """Mean and covariance of what one policy's `score_terms` have over another's: enough for every (λ, m)."""
+
+    n: int
+    mean: np.ndarray
+    covariance: np.ndarray
+
+    @classmethod
+    def of(cls, difference: np.ndarray) -> _Lead:
+        return cls(len(difference), difference.mean(axis=0), np.atleast_2d(np.cov(difference.T, ddof=0)))
+
+    def is_clear(self, weights: np.ndarray) -> bool:
+        m2 = max(float(weights @ self.covariance @ weights), 0.0) * self.n
+        found = estimate(DIFFERENCE, Moments(self.n, float(weights @ self.mean), m2))
+        return found.low > 0.0
+
+
+def _sizes(terms: Mapping[str, np.ndarray]) -> str:
+    return ", ".join(f"{label}: {len(found):,}" for label, found in terms.items()) or "none"
