@@ -39,6 +39,7 @@ def evaluate(
     out: str | Path | None = None,
     shard: tuple[int, int] = (1, 1),
     record: Sequence[str] = (),
+    on_part: Callable[[str, Record], None] = lambda spec, part: None,
     on_progress: Callable[[int], None] = lambda episodes_done: None,
 ) -> dict[str, dict[str, Any]]:
     """Play every policy over the same episodes; per policy and metric an `Estimate`, over several worlds a `Spread`.
@@ -48,6 +49,7 @@ def evaluate(
     with its horizon; episode e of world w has the run's episode number w * episodes + e, so no luck is shared.
     out: a run directory; finished parts in it are read, not played again. shard: (i, n) plays every n-th part only.
     record: fields to write month by month beside the records (`arena_jax.trajectory.RECORDERS`); needs `out`.
+    on_part: called with a policy's spec and the records of each of its parts, in order.
     on_progress: called with the number of episodes just finished. Raises `ArenaError` before anything is compiled.
     """
     made = {spec: make_policy(spec) for spec in policies}
@@ -88,6 +90,7 @@ def evaluate(
             else:
                 on_progress(split.size(start))
             tallies.add(outcome)
+            on_part(spec, outcome)
         results[spec] = tallies.estimates()
     return results
 

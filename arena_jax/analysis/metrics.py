@@ -132,7 +132,10 @@ _STATISTICS: dict[str, Callable[..., Any]] = {
 
 
 def bootstrap(statistic: str, *data: np.ndarray) -> tuple[float, float, float]:
-    """A statistic and its 95% percentile bootstrap interval: "median", "sd", or "rate", sum x / sum y; data float64[n]."""
+    """A statistic of float64[n], "median", "sd" or "rate" (sum x / sum y), and its percentile bootstrap interval.
+
+    data: one array, or two of the same episodes for a rate.
+    """
     from scipy import stats
 
     function = _STATISTICS[statistic]

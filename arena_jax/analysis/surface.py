@@ -50,7 +50,7 @@ class Elasticity:
 
 
 def score_terms(record: Record) -> np.ndarray:
-    """Revenue of 12 months ($), cash ($) and answered calls of each episode, float64[n, 3]; zeros if it did not survive.
+    """Revenue of 12 months ($), cash ($) and answered calls of each episode, float64[n, 3]; zeros where bankrupt.
 
     record: leaves [n].
     """

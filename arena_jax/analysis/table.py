@@ -12,7 +12,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from arena_jax.analysis.fidelity import Finding, Verdict
+from arena_jax.analysis.fidelity import Verdict
 from arena_jax.analysis.metrics import METRICS, Estimate, Metric
 from arena_jax.analysis.published import published_results
 from arena_jax.analysis.spread import PERCENTILES, Spread
@@ -43,19 +43,41 @@ def money(dollars: float) -> str:
     return f"{sign}${size:.0f}"
 
 
-def _number(metric: Metric, value: float) -> str:
-    if metric.unit == "share":
-        return f"{100 * value:.1f}%"
-    if metric.unit == "$":
-        return money(value)
-    return f"{value:.2f}" if metric.unit == "calls" else f"{value:.1f}"
+def plain_table(title: str = "") -> Table:
+    """An empty table in the style of all of them."""
+    return Table(
+        box=SIMPLE_HEAD, title=title or None, title_justify="left", caption_justify="left", padding=(0, 1),
+        pad_edge=False, show_edge=False,
+    )  # fmt: skip
+
+
+def or_null(value: float) -> float | None:
+    """NaN as null, as JSON has no NaN."""
+    return None if math.isnan(value) else value
+
+
+def figure(unit: str, value: float, is_difference: bool = False) -> str:
+    """A figure; a difference carries its sign, and one of shares is in percentage points. NaN as a dash."""
+    if math.isnan(value):
+        return "–"
+    sign = "+" if is_difference and value >= 0 else ""
+    if unit == "share":
+        return f"{sign}{100 * value:.1f}{' pts' if is_difference else '%'}"
+    return sign + (money(value) if unit == "$" else f"{value:.2f}" if unit == "calls" else f"{value:.1f}")
+
+
+def interval(unit: str, low: float, high: float, is_difference: bool = False) -> str:
+    """An interval of figures: `12.1% to 13.0%`, `-0.8 to -0.2 pts`; a dash where there is none."""
+    if math.isnan(low):
+        return "–"
+    return f"{figure(unit, low, is_difference).removesuffix(' pts')} to {figure(unit, high, is_difference)}"
 
 
 def _cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:
-    text = _number(metric, mean)
+    text = figure(metric.unit, mean)
     if metric.shows_sd and not math.isnan(sd):
-        text += f" ± {_number(metric, sd)}"
-    return text if math.isnan(low) else f"{text}\n[dim]{_number(metric, low)}–{_number(metric, high)}[/dim]"
+        text += f" ± {figure(metric.unit, sd)}"
+    return text if math.isnan(low) else f"{text}\n[dim]{figure(metric.unit, low)}–{figure(metric.unit, high)}[/dim]"
 
 
 _UNTOLD = "agents, as in the paper, are not told the horizon."
@@ -80,9 +102,7 @@ def results_tables(
 
 
 def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequence[str]) -> Table:
-    table = Table(
-        box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1), pad_edge=False, show_edge=False
-    )
+    table = plain_table()
     table.add_column("Agent", overflow="fold", max_width=40)
     table.add_column("n", justify="right", no_wrap=True)
     for name in names:
@@ -176,21 +196,18 @@ def spreads_tables(results: Mapping[str, Mapping[str, Spread]], title: str, widt
 
 
 def _spreads_table(label: str, spreads: Mapping[str, Spread], percentiles: Sequence[int]) -> Table:
-    table = Table(
-        title=escape(label), box=SIMPLE_HEAD, title_justify="left", caption_justify="left", padding=(0, 1),
-        pad_edge=False, show_edge=False,
-    )  # fmt: skip
+    table = plain_table(escape(label))
     table.add_column("", no_wrap=True)
     for heading in ("Mean", "95%", "SD across", "SD within", *(f"{share}th" for share in percentiles)):
         table.add_column(heading, justify="right", no_wrap=True)
     for name in TABLE_1:
         metric, found = METRICS[name], spreads[name]
-        number = lambda value, metric=metric: "–" if math.isnan(value) else _number(metric, value)
-        interval = "–" if math.isnan(found.low) else f"{number(found.low)}–{number(found.high)}"
+        number = lambda value, metric=metric: figure(metric.unit, value)
+        between = "–" if math.isnan(found.low) else f"{number(found.low)}–{number(found.high)}"
         numbers = [
             number(value) for value in (found.sd_across, found.sd_within, *found.percentiles[: len(percentiles)])
         ]
-        table.add_row(metric.heading, number(found.mean), interval, *numbers)
+        table.add_row(metric.heading, number(found.mean), between, *numbers)
     return table
 
 
@@ -200,9 +217,7 @@ def spreads_json(results: Mapping[str, Mapping[str, Spread]]) -> list[dict[str, 
     def plain(found: Spread) -> dict[str, Any]:
         values = {name: getattr(found, name) for name in ("mean", "low", "high", "sd_across", "sd_within")}
         percentiles = {str(share): value for share, value in zip(PERCENTILES, found.percentiles, strict=True)}
-        return {name: None if math.isnan(value) else value for name, value in values.items()} | {
-            "percentiles": percentiles
-        }
+        return {name: or_null(value) for name, value in values.items()} | {"percentiles": percentiles}
 
     return [
         {
@@ -220,7 +235,7 @@ def results_json(results: Mapping[str, Mapping[str, Estimate]]) -> list[dict[str
 
     def plain(e: Estimate) -> dict[str, float | None]:
         values = {"mean": e.mean, "sd": e.sd, "low": e.low, "high": e.high}
-        return {name: None if math.isnan(value) else value for name, value in values.items()}
+        return {name: or_null(value) for name, value in values.items()}
 
     return [
         {
@@ -241,29 +256,18 @@ def published_json() -> list[dict[str, Any]]:
     ]
 
 
-def _figure(finding: Finding, value: float) -> str:
-    """A figure of a finding; a difference carries its sign, and one of shares is in percentage points."""
-    if math.isnan(value):
-        return "–"
-    sign = "+" if finding.is_difference and value >= 0 else ""
-    if finding.unit == "share":
-        return f"{sign}{100 * value:.1f}{' pts' if finding.is_difference else '%'}"
-    return sign + (money(value) if finding.unit == "$" else f"{value:.1f}")
-
-
 def fidelity_cells(verdict: Verdict) -> dict[str, str]:
     """One row of the fidelity table as text, by heading."""
     finding = verdict.finding
-    published = finding.published_text or _figure(finding, finding.published or 0.0)
-    allowed = f"> {_figure(finding, finding.least).lstrip('+')}" if finding.rule == "at least" else ""
+    shown = lambda value: figure(finding.unit, value, finding.is_difference)
+    allowed = f"> {shown(finding.least).lstrip('+')}" if finding.rule == "at least" else ""
     if verdict.allowance is not None:
-        allowed = f"± {_figure(finding, verdict.allowance).lstrip('+')}"
-    low, high = (_figure(finding, bound) for bound in (verdict.low, verdict.high))
+        allowed = f"± {shown(verdict.allowance).lstrip('+')}"
     return {
         "Finding": finding.claim,
-        "Published": published,
-        "Measured": _figure(finding, verdict.measured),
-        "95% interval": f"{low.removesuffix(' pts')} to {high}",
+        "Published": finding.published_text or shown(finding.published or 0.0),
+        "Measured": shown(verdict.measured),
+        "95% interval": interval(finding.unit, verdict.low, verdict.high, finding.is_difference),
         "Allowed": allowed,
         "Verdict": {"fail": "FAIL", "known": "known difference", "": "reported"}.get(verdict.verdict, verdict.verdict),
     }
@@ -271,10 +275,7 @@ def fidelity_cells(verdict: Verdict) -> dict[str, str]:
 
 def fidelity_table(verdicts: Sequence[Verdict], sources: Mapping[str, str], title: str) -> Table:
     """Published against measured, a section per source; sources and reasons of known differences below."""
-    table = Table(
-        box=SIMPLE_HEAD, title=title, title_justify="left", caption_justify="left", padding=(0, 1), pad_edge=False,
-        show_edge=False,
-    )  # fmt: skip
+    table = plain_table(title)
     for heading in fidelity_cells(verdicts[0]):
         table.add_column(heading, justify="left" if heading in ("Finding", "Verdict") else "right", overflow="fold")
     notes: list[str] = []
@@ -294,7 +295,6 @@ def fidelity_table(verdicts: Sequence[Verdict], sources: Mapping[str, str], titl
 
 def fidelity_json(verdicts: Sequence[Verdict], sources: Mapping[str, str]) -> list[dict[str, Any]]:
     """The same rows as plain data: money in $, shares in [0, 1]."""
-    plain = lambda figure: None if math.isnan(figure) else figure
     return [
         {
             "finding": v.finding.claim,
@@ -305,9 +305,9 @@ def fidelity_json(verdicts: Sequence[Verdict], sources: Mapping[str, str]) -> li
             "is_difference": v.finding.is_difference,
             "published": v.finding.published,
             "published_text": v.finding.published_text,
-            "measured": plain(v.measured),
-            "low": plain(v.low),
-            "high": plain(v.high),
+            "measured": or_null(v.measured),
+            "low": or_null(v.low),
+            "high": or_null(v.high),
             "rule": v.finding.rule,
             "allowance": v.allowance,
             "least": v.finding.least if v.finding.rule == "at least" else None,

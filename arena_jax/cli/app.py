@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from arena_jax.cli import agent, clients
+from arena_jax.cli.ablate import ablate_command
+from arena_jax.cli.compare import compare_command
 from arena_jax.cli.evaluate import evaluate_command
 from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
@@ -23,6 +25,8 @@ app = typer.Typer(
     rich_markup_mode="rich",
 )
 app.command("evaluate")(evaluate_command)
+app.command("compare")(compare_command)
+app.command("ablate")(ablate_command)
 app.command("fidelity")(fidelity_command)
 app.command("merge")(merge_command)
 app.command("list")(list_command)

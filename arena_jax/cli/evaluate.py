@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
+from arena_jax.analysis.few_runs import MIN_TABLES, FewRuns
+from arena_jax.analysis.few_runs_view import few_runs_json, few_runs_tables
 from arena_jax.analysis.table import published_json, results_json, results_tables, spreads_json, spreads_tables
-from arena_jax.arena import ENVIRONMENTS, make
+from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.output import print_json, progress, table_console
+from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Scenarios, Seed, World
+from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
+from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluate import evaluate
 from arena_jax.params import parse_overrides
 from arena_jax.parts import Split, parse_shard
 from arena_jax.rollout import DEFAULT_BATCH
-from arena_jax.version import __version__
-from arena_jax.worlds import FORMS, parse_worlds
+from arena_jax.worlds import parse_worlds
 
 EXAMPLES = """
 Examples:
@@ -29,23 +31,20 @@ Examples:
   arena-jax evaluate --policy random --episodes 1000000 --out runs/random
 
   arena-jax evaluate --policy greedy-equity --episodes 1000 --scenarios generated:1000
+
+  arena-jax evaluate --policy cash-threshold --runs 5     # and what tables of five runs would have shown
 """
 
 
 def evaluate_command(
-    policy: Annotated[
-        list[str],
-        typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...]; repeatable."),
-    ],
+    policy: Policies,
     episodes: Annotated[int, typer.Option(help="Episodes per policy, and per world.")] = 10_000,
-    seed: Annotated[int, typer.Option(help="Seed of the run; the same seed gives the same worlds.")] = 0,
-    env_set: Annotated[list[str] | None, typer.Option(help="Parameter override NAME=VALUE; repeatable.")] = None,
-    scenario: Annotated[
-        Path | None, typer.Option(help="World of your own: a trajectory CSV or a TOML (arena-jax scenario new).")
-    ] = None,
-    scenarios: Annotated[
-        str | None,
-        typer.Option(help=f"Other trajectories for the same company and horizon: {escape(FORMS)}."),
+    seed: Seed = 0,
+    env_set: EnvSet = None,
+    scenario: World = None,
+    scenarios: Scenarios = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Also print what tables of so few runs would have shown; 5 as in the paper.")
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Run directory for the records; an interrupted run resumes there.")
@@ -54,8 +53,8 @@ def evaluate_command(
     record: Annotated[
         list[str] | None, typer.Option(help="Field to write month by month; repeatable; see arena-jax list fields.")
     ] = None,
-    batch: Annotated[int, typer.Option(help="Episodes played at once.")] = DEFAULT_BATCH,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    batch: Batch = DEFAULT_BATCH,
+    as_json: AsJson = False,
     no_cache: NoCache = False,
 ) -> None:
     """Play policies over many episodes and print the paper's Table 1 with 95% intervals.
@@ -66,8 +65,13 @@ def evaluate_command(
     share = parse_shard(shard)
     worlds = None if scenarios is None else parse_worlds(scenarios)
     split = Split(episodes, worlds.count if worlds else 1)
-    total = len(policy) * sum(split.size(start) for start in split.starts(share))
-    with progress(total, "episodes") as advance:
+    each = sum(split.size(start) for start in split.starts(share))
+    if runs is not None:
+        if split.worlds > 1:
+            raise ArenaError("--runs is about tables of one world; leave out --scenarios or name one world")
+        check_count(f"runs (with {each:,} episodes; {MIN_TABLES} tables at least)", runs, 2, each // MIN_TABLES)
+    few = {spec: FewRuns(runs) for spec in policy} if runs else {}
+    with progress(len(policy) * each, "episodes") as advance:
         results = evaluate(
             env,
             policy,
@@ -78,29 +82,24 @@ def evaluate_command(
             out=out,
             shard=share,
             record=record or [],
+            on_part=lambda spec, part: few[spec].add(part) if few else None,
             on_progress=advance,
         )
+    samplings = {spec: tables.sampling(results[spec]) for spec, tables in few.items()}
     if as_json:
-        about = {
-            "arena_jax": __version__,
-            "seed": seed,
-            "env_set": env_set or [],
-            "scenario": scenario and str(scenario),
-            "scenarios": worlds and {"worlds": worlds.count, **worlds.about},
-        }
+        about = run_about(seed, env_set, scenario, worlds)
         if split.worlds > 1:
             print_json(about | {"results": spreads_json(results)})
         else:
-            print_json(about | {"results": results_json(results), "published": published_json()})
+            about |= {"results": results_json(results), "published": published_json()}
+            print_json(about | ({"few_runs": few_runs_json(samplings)} if few else {}))
         return
-    changed = "".join(f", {pair}" for pair in env_set or [])
-    where = f"{worlds.count:,} {worlds.about['kind']} worlds, " if worlds else f"{scenario}, " if scenario else ""
-    title = f"{ENVIRONMENTS[0]}, arena_jax {__version__}, {where}seed {seed}{changed}"
+    title = run_title(seed, env_set, scenario, worlds)
     console = table_console()
     if split.worlds > 1:
         console.print(*spreads_tables(results, f"{title}, {episodes:,} episodes each", console.width), sep="\n")
     else:
-        console.print(*results_tables(results, title, console.width), sep="\n")
+        console.print(*results_tables(results, title, console.width), *few_runs_tables(samplings), sep="\n")
 
 
 evaluate_command.__doc__ = f"{evaluate_command.__doc__}\n{EXAMPLES}"

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from arena_jax.arena import ENVIRONMENTS
+from arena_jax.version import __version__
+from arena_jax.worlds import Worlds
 
 PIPED_WIDTH = 180  # columns of a table when no terminal sets the width
 
@@ -23,6 +28,28 @@ def table_console() -> Console:
 def print_json(value: Any) -> None:
     """Print plain data as JSON."""
     print(json.dumps(value, indent=2, allow_nan=False))
+
+
+def run_title(
+    seed: int, env_set: Sequence[str] | None, scenario: Path | None = None, worlds: Worlds | None = None
+) -> str:
+    """What was played, for the title of a table."""
+    where = f"{worlds.count:,} {worlds.about['kind']} worlds, " if worlds else f"{scenario}, " if scenario else ""
+    changed = "".join(f", {pair}" for pair in env_set or [])
+    return f"{ENVIRONMENTS[0]}, arena_jax {__version__}, {where}seed {seed}{changed}"
+
+
+def run_about(
+    seed: int, env_set: Sequence[str] | None, scenario: Path | None = None, worlds: Worlds | None = None
+) -> dict[str, Any]:
+    """What was played, as plain data."""
+    return {
+        "arena_jax": __version__,
+        "seed": seed,
+        "env_set": list(env_set or []),
+        "scenario": scenario and str(scenario),
+        "scenarios": worlds and {"worlds": worlds.count, **worlds.about},
+    }
 
 
 @contextmanager
