@@ -213,7 +213,7 @@ def rollout(
         raise ArenaError(f"episode indices must stay below {POLICY_STREAM}, got {first + episodes - 1}")
     # whole vectors of the processor only: a remainder loop might round differently
     size = -(-min(batch, max(episodes, pad_to)) // _LANES) * _LANES
-    dynamic, static = (None, policy) if _is_opaque(policy) else (policy, None)
+    dynamic, static = (None, policy) if is_opaque(policy) else (policy, None)
     parts = []
     for start in range(first, first + episodes, size):
         wanted = min(size, first + episodes - start)
@@ -227,7 +227,7 @@ def rollout(
 
 def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
     """Trace a policy for one episode and compile nothing: faults of a user's policy become one line."""
-    kind = (jax.tree.structure((env, policy)), policy if _is_opaque(policy) else None)
+    kind = (jax.tree.structure((env, policy)), policy if is_opaque(policy) else None)
     if kind in _TRIED:
         return
 
@@ -267,6 +267,6 @@ def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
     _TRIED.add(kind)
 
 
-def _is_opaque(policy: Any) -> bool:
+def is_opaque(policy: Any) -> bool:
     """Whether a policy is a plain object, to be compiled in, rather than a pytree of options."""
     return jax.tree_util.all_leaves([policy])

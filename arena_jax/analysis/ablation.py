@@ -93,7 +93,7 @@ def ablate(
             )
 
     def played(environment: Mapping[str, Any]) -> tuple[dict[str, Any], Units]:
-        env = make(scenario=scenario, **(given | environment))
+        env = make(scenario=scenario, **(given | dict(environment)))
         estimates, units = play_units(
             env, [policy], episodes=episodes, scenarios=scenarios, seed=seed, on_progress=on_progress
         )
@@ -113,13 +113,14 @@ def ablate(
                 combination[0].published if len(combination) == 1 else "",
                 metrics,
                 contrasts(base, changed[names]),
-                _interaction(base, *[changed[(name,)] for name in names], changed[names]) if len(names) > 1 else {},
+                _interaction(base, [changed[(name,)] for name in names], changed[names]) if len(names) > 1 else {},
             )
         )
     return Ablation(default, sorted(effects, key=_order))
 
 
-def _interaction(base: Units, one: Units, other: Units, both: Units) -> dict[str, Estimate]:
+def _interaction(base: Units, alone: Sequence[Units], both: Units) -> dict[str, Estimate]:
+    one, other = alone
     return {name: estimate(DIFFERENCE, Moments.of(both[name] - one[name] - other[name] + base[name])) for name in base}
 
 

@@ -16,6 +16,7 @@ from arena_jax.cli.mcp import mcp_command
 from arena_jax.cli.merge import merge_command
 from arena_jax.cli.play import play_command
 from arena_jax.cli.scenario import scenario_app
+from arena_jax.cli.sensitivity import sensitivity_command
 from arena_jax.version import __version__
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ app = typer.Typer(
 )
 app.command("evaluate")(evaluate_command)
 app.command("compare")(compare_command)
+app.command("sensitivity")(sensitivity_command)
 app.command("ablate")(ablate_command)
 app.command("fidelity")(fidelity_command)
 app.command("merge")(merge_command)

@@ -1,0 +1,355 @@
+"""Other values of the parameters: a grid of environments, or Sobol indices, by vmapped play on common draws.
+
+Every environment plays the same episodes, so what differs between two of them is the parameters' doing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from arena_jax.analysis.metrics import (
+    CONFIDENCE,
+    DIFFERENCE,
+    METRICS,
+    Estimate,
+    Moments,
+    episode_metrics,
+    estimate,
+)
+from arena_jax.analysis.surface import score_terms
+from arena_jax.arena import Arena, make, sweep
+from arena_jax.errors import ArenaError, check_count
+from arena_jax.evaluate import evaluate
+from arena_jax.params import FIELDS, STATIC, checked_values
+from arena_jax.policies import make_policy
+from arena_jax.rollout import COMPILER_OPTIONS, DEFAULT_BATCH, is_opaque, play, rollout
+from arena_jax.scenario import Scenario
+
+SHOWN = ("full_survival", "months", "score")
+BATCH = 65_536  # episodes of one call, over all its environments
+MAX_ENVIRONMENTS = 100_000
+MAX_EPISODES = 10**7
+_RESAMPLES = 999
+
+Values = dict[str, np.ndarray]  # parameter -> float64[environments]
+Chunk = tuple[np.ndarray, dict[str, np.ndarray]]  # indices of environments int64[c], metric -> float64[c, episodes]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Values of one parameter from `low` to `high`; `count` of them on a grid."""
+
+    name: str
+    low: float
+    high: float
+    count: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How environments x episodes are played: episodes at once, and bytes that all of them would take at once."""
+
+    environments: int
+    episodes: int
+    batch: int
+    bytes_in_all: int
+
+    @property
+    def calls(self) -> int:
+        """Calls of the compiled program, at the most; static parameters may add some."""
+        return -(-self.environments // self.together) * -(-self.episodes // self.batch)
+
+    @property
+    def together(self) -> int:
+        """Environments of one call."""
+        return max(1, self.batch // self.episodes)
+
+    def __str__(self) -> str:
+        size = f"{self.bytes_in_all / 1e9:.1f} GB" if self.bytes_in_all >= 1e9 else f"{self.bytes_in_all / 1e6:.0f} MB"
+        played = f"{self.environments:,} environments x {self.episodes:,} episodes, {size}"
+        return played if self.calls == 1 else f"{played} at once; played in {self.calls:,} calls"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One environment of a grid: its parameters, and per shown metric the estimate and the paired change."""
+
+    parameters: dict[str, float]
+    metrics: dict[str, Estimate]
+    differences: dict[str, Estimate]
+
+
+@dataclass(frozen=True)
+class Index:
+    """First-order and total Sobol index of a parameter, each with a 95% interval; NaN where nothing varies."""
+
+    first: float
+    first_low: float
+    first_high: float
+    total: float
+    total_low: float
+    total_high: float
+
+
+def parse_ranges(texts: Sequence[str], *, with_count: bool = True) -> list[Range]:
+    """`noise=0:2:5` as a range of 5 values, or without a count `noise=0:2`; raises `ArenaError`."""
+    found = [_parse_range(text, with_count) for text in texts]
+    names = [one.name for one in found]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ArenaError(f"parameter {twice} is given twice")
+    return found
+
+
+def _parse_range(text: str, with_count: bool) -> Range:
+    name, _, span = text.partition("=")
+    form = "NAME=LO:HI:N such as noise=0:2:5" if with_count else "NAME=LO:HI such as noise=0:2"
+    parts = span.split(":")
+    if len(parts) != 2 + with_count:
+        raise ArenaError(f"expected {form}, got {text!r}")
+    try:
+        low, high, count = float(parts[0]), float(parts[1]), int(parts[2]) if with_count else 0
+    except ValueError:
+        raise ArenaError(f"expected {form}, got {text!r}") from None
+    _check_ends(name, low, high)
+    if low > high:
+        raise ArenaError(f"range {text!r} is reversed: LO must be below HI")
+    if low == high or (with_count and count < 2):
+        raise ArenaError(f"range {text!r} is empty: LO must be below HI{', and N at least 2' if with_count else ''}")
+    if count > MAX_ENVIRONMENTS:
+        raise ArenaError(f"range {text!r} has too many values: at most {MAX_ENVIRONMENTS:,}")
+    return Range(name, low, high, count)
+
+
+def _check_ends(name: str, low: float, high: float) -> None:
+    if name not in STATIC:
+        checked_values(name, [low, high])
+        return
+    least, most = FIELDS[name].metadata["low"], FIELDS[name].metadata["high"]
+    for end in (low, high):
+        if not (least <= end <= most and float(end).is_integer()):
+            raise ArenaError(f"parameter {name} must be a whole number from {least:g} to {most:g}, got {end:g}")
+
+
+def grid(ranges: Sequence[Range]) -> Values:
+    """Every combination of the ranges' values, the last range the fastest."""
+    total = math.prod(one.count for one in ranges)
+    if total > MAX_ENVIRONMENTS:
+        raise ArenaError(f"the grid has {total:,} environments, at most {MAX_ENVIRONMENTS:,}")
+    axes = [np.linspace(one.low, one.high, one.count) for one in ranges]
+    for one, values in zip(ranges, axes, strict=True):
+        if _is_whole(one.name) and (values != np.round(values)).any():
+            bad = values[values != np.round(values)][0]
+            raise ArenaError(
+                f"parameter {one.name} takes whole numbers, and {one.low:g} to {one.high:g} in {one.count} values "
+                f"gives {bad:g}"
+            )
+    mesh = np.meshgrid(*axes, indexing="ij")
+    return {one.name: values.ravel() for one, values in zip(ranges, mesh, strict=True)}
+
+
+def _is_whole(name: str) -> bool:
+    return isinstance(FIELDS[name].default, int)
+
+
+def plan(env: Arena, environments: int, episodes: int, batch: int = BATCH) -> Plan:
+    """The size of a play, from what a lane of it carries: the state and the record."""
+    check_count("episodes", episodes, 1, MAX_EPISODES)
+    check_count("batch", batch, 1, 2**31)
+    key, policy = jax.random.key(0), make_policy("never-raise")
+    held = jax.eval_shape(lambda: (env.reset(key)[0], play(env, policy, key, jnp.zeros(1, jnp.uint32))[0]))
+    lane = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(held))
+    return Plan(environments, episodes, batch, environments * episodes * lane)
+
+
+def play_environments(
+    policy: str,
+    values: Values,
+    *,
+    episodes: int,
+    seed: int = 0,
+    scenario: Scenario | Any = None,
+    overrides: Mapping[str, Any] | None = None,
+    batch: int = BATCH,
+    on_progress: Callable[[int], None] = lambda episodes_done: None,
+) -> Iterator[Chunk]:
+    """Play a policy in every environment, chunk by chunk.
+
+    values: per parameter one value an environment; of static ones each value is compiled for itself. Raises
+    `ArenaError` for values out of range or contradictory before anything is compiled.
+    """
+    check_count("episodes", episodes, 1, MAX_EPISODES)
+    check_count("batch", batch, 1, 2**31)
+    check_count("seed", seed, 0, 2**32 - 1)
+    made, key = make_policy(policy), jax.random.key(seed)
+    groups = []
+    for static, where in _groups(values):
+        env = make(scenario=scenario, **(dict(overrides or {}) | static))
+        numbers = {name: column[where] for name, column in values.items() if name not in STATIC}
+        # one parameter at least is swept, if by its own value
+        numbers = numbers or {"noise": np.full(len(where), float(env.params.noise))}
+        sweep(env, **numbers)
+        groups.append((env, where, numbers))
+    return _chunks(made, key, groups, episodes, batch, on_progress)
+
+
+def _chunks(
+    policy: Any, key: jax.Array, groups: Sequence[Any], episodes: int, batch: int, on_progress: Callable[[int], None]
+) -> Iterator[Chunk]:
+    dynamic, static = (None, policy) if is_opaque(policy) else (policy, None)
+    lanes = min(batch, episodes)
+    for env, where, numbers in groups:
+        together = min(len(where), max(1, batch // episodes))
+        axes = sweep(env, **{name: column[:1] for name, column in numbers.items()})[1]
+
+        def one(env: Arena, policy: Any, key: jax.Array, indices: jax.Array) -> Any:
+            return play(env, policy, key, indices, policy_static=static)[0]
+
+        play_all = jax.jit(jax.vmap(one, in_axes=(axes, None, None, None)), compiler_options=COMPILER_OPTIONS)
+        for start in range(0, len(where), together):
+            chosen = where[start : start + together]
+            # the last chunk is filled up, so that all share one program
+            filled = np.resize(np.arange(start, start + len(chosen)), together)
+            envs = sweep(env, **{name: column[filled] for name, column in numbers.items()})[0]
+            blocks = []
+            for first in range(0, episodes, lanes):
+                indices = jnp.arange(first, first + lanes, dtype=jnp.uint32)
+                record = jax.tree.map(np.asarray, play_all(envs, dynamic, key, indices))
+                blocks.append(episode_metrics(record))
+                on_progress(len(chosen) * min(lanes, episodes - first))
+            yield (
+                chosen,
+                {
+                    name: np.concatenate([block[name] for block in blocks], axis=1)[: len(chosen), :episodes]
+                    for name in METRICS
+                },
+            )
+
+
+def _groups(values: Values) -> list[tuple[dict[str, Any], np.ndarray]]:
+    """The environments by the values of the static parameters, as Python values: (values, indices)."""
+    count = len(next(iter(values.values())))
+    names = [name for name in values if name in STATIC]
+    if not names:
+        return [({}, np.arange(count))]
+    rows, group = np.unique(np.stack([values[name] for name in names], axis=1), axis=0, return_inverse=True)
+    typed = [{name: type(FIELDS[name].default)(value) for name, value in zip(names, row, strict=True)} for row in rows]
+    return [(static, np.flatnonzero(group == number)) for number, static in enumerate(typed)]
+
+
+def play_terms(
+    env: Arena,
+    policies: Sequence[str],
+    *,
+    episodes: int,
+    seed: int = 0,
+    batch: int = DEFAULT_BATCH,
+    on_progress: Callable[[int], None] = lambda episodes_done: None,
+) -> dict[str, np.ndarray]:
+    """One play of each policy, and its `score_terms` float64[episodes, 3]: all that the (λ, m) surface needs."""
+    check_count("episodes", episodes, 1, MAX_EPISODES)
+    parts: dict[str, list[np.ndarray]] = {spec: [] for spec in policies}
+    evaluate(
+        env, policies, episodes=episodes, seed=seed, batch=batch, on_progress=on_progress,
+        on_part=lambda spec, record: parts[spec].append(score_terms(record)),
+    )  # fmt: skip
+    return {spec: np.concatenate(found) for spec, found in parts.items()}
+
+
+def grid_cells(
+    env: Arena, policy: str, values: Values, played: Iterable[Chunk], episodes: int, seed: int = 0
+) -> list[Cell]:
+    """Every environment of `values` in order: its shown metrics, and their change against those of `env`.
+
+    played: by `play_environments`, with the same policy, values, episodes and seed.
+    """
+    default = episode_metrics(rollout(env, make_policy(policy), jax.random.key(seed), episodes))
+    cells: dict[int, Cell] = {}
+    for where, metrics in played:
+        for row, index in enumerate(where):
+            found = {name: metrics[name][row] for name in SHOWN}
+            cells[int(index)] = Cell(
+                {name: float(column[index]) for name, column in values.items()},
+                {name: estimate(METRICS[name], Moments.of(one)) for name, one in found.items()},
+                {name: estimate(DIFFERENCE, Moments.of(one - default[name])) for name, one in found.items()},
+            )
+    return [cells[index] for index in range(len(cells))]
+
+
+def saltelli(ranges: Sequence[Range], samples: int, seed: int = 0) -> Values:
+    """Environments for Sobol indices (Saltelli et al. 2010): A, B, then A with parameter i of B, for each i.
+
+    samples: a power of 2; there are samples * (d + 2) environments. Parameters are uniform over their ranges, whole
+    numbers over those in it.
+    """
+    from scipy import stats
+
+    if bad := [one.name for one in ranges if one.name in STATIC]:
+        raise ArenaError(f"parameter {bad[0]} is static: a grid takes it (NAME=LO:HI:N), Sobol indices don't")
+    if len(ranges) < 2:
+        raise ArenaError("Sobol indices compare parameters: give at least two ranges")
+    if samples < 16 or samples & (samples - 1):
+        raise ArenaError(f"samples of Sobol indices must be a power of 2 from 16 on, got {samples}")
+    total = samples * (len(ranges) + 2)
+    if total > MAX_ENVIRONMENTS:
+        raise ArenaError(f"{samples:,} samples of {len(ranges)} parameters make {total:,} environments, at most "
+                         f"{MAX_ENVIRONMENTS:,}")  # fmt: skip
+    unit = stats.qmc.Sobol(2 * len(ranges), rng=np.random.default_rng(seed)).random(samples)
+    distributions = [
+        stats.randint(int(one.low), int(one.high) + 1)
+        if _is_whole(one.name)
+        else stats.uniform(one.low, one.high - one.low)
+        for one in ranges
+    ]
+    a, b = (
+        np.stack([law.ppf(half[:, i]) for i, law in enumerate(distributions)])
+        for half in (unit[:, : len(ranges)], unit[:, len(ranges) :])
+    )
+    mixed = np.repeat(a[None], len(ranges), axis=0)
+    mixed[np.arange(len(ranges)), np.arange(len(ranges))] = b
+    table = np.concatenate([a, b, *mixed], axis=1)
+    return {one.name: table[i] for i, one in enumerate(ranges)}
+
+
+def sobol_indices(played: Iterable[Chunk], values: Values, samples: int) -> dict[str, dict[str, Index]]:
+    """Per shown metric and parameter the indices of the metric's mean over the environments of `saltelli`.
+
+    played: by `play_environments`, with the values and samples of `saltelli`.
+    """
+    environments = len(next(iter(values.values())))
+    means = {name: np.empty(environments) for name in SHOWN}
+    for where, metrics in played:
+        for name in SHOWN:
+            means[name][where] = metrics[name].mean(axis=1)
+    return {name: _indices(found.reshape(len(values) + 2, samples), tuple(values)) for name, found in means.items()}
+
+
+def _indices(f: np.ndarray, parameters: Sequence[str]) -> dict[str, Index]:
+    """From a function's values in A, B and each A with a parameter of B, float64[d + 2, samples]."""
+    from scipy import stats
+
+    samples = f.shape[1]
+    if f.min() == f.max():
+        return {name: Index(*[math.nan] * 6) for name in parameters}
+
+    def both(rows: np.ndarray) -> np.ndarray:
+        chosen = f[:, rows]
+        given = {"f_A": chosen[:1], "f_B": chosen[1:2], "f_AB": chosen[2:, None]}
+        found = stats.sobol_indices(func=given, n=samples)
+        return np.stack([found.first_order, found.total_order])
+
+    interval = stats.bootstrap(
+        (np.arange(samples),), both, n_resamples=_RESAMPLES, method="percentile", confidence_level=CONFIDENCE,
+        vectorized=False, rng=np.random.default_rng(0),
+    ).confidence_interval  # fmt: skip
+    mean, low, high = both(np.arange(samples)), interval.low, interval.high
+    return {
+        name: Index(*[float(bound[kind, i]) for kind in (0, 1) for bound in (mean, low, high)])
+        for i, name in enumerate(parameters)
+    }

@@ -1,0 +1,250 @@
+"""Surfaces, grids and Sobol indices for people (rich) and for machines (JSON)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from arena_jax.analysis.metrics import METRICS
+from arena_jax.analysis.sensitivity import SHOWN, Cell, Index
+from arena_jax.analysis.surface import (
+    DEFAULT_MULTIPLE,
+    DEFAULT_TOOL_COST,
+    Ranking,
+    crossing,
+    elasticities,
+    scores,
+)
+from arena_jax.analysis.table import figure, interval, money, or_null, plain_table
+from arena_jax.errors import ArenaError
+
+MAX_POLICIES = len(string.ascii_uppercase)
+
+Terms = Mapping[str, np.ndarray]  # policy -> `score_terms`
+
+
+def check_policies(policies: Sequence[str]) -> None:
+    """Refuse a policy given twice, and more than a map has letters for."""
+    if len(set(policies)) < len(policies):
+        raise ArenaError("give each policy only once")
+    if len(policies) > MAX_POLICIES:
+        raise ArenaError(f"at most {MAX_POLICIES} policies are ranked, got {len(policies)}")
+
+
+def surface_rows(terms: Terms) -> list[dict[str, str]]:
+    """Per policy the plane of its mean score and the elasticities, as text by heading."""
+    rows = []
+    for letter, (label, found) in zip(string.ascii_uppercase, terms.items(), strict=False):
+        revenue, cash, calls = found.mean(axis=0)
+        change = elasticities(found)
+        rows.append(
+            {
+                "": letter,
+                "Policy": label,
+                "Score": money(scores(found, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE).mean()),
+                "of which m ×": money(revenue),
+                "cash": money(cash),
+                "less λ ×": f"{calls:.1f} calls",
+                "Elasticity in m": _with_interval(change["revenue_multiple"]),
+                "in λ": _with_interval(change["tool_cost"]),
+            }
+        )
+    return rows
+
+
+def surface_tables(terms: Terms, ranked: Ranking, title: str) -> list[Table]:
+    """The planes; where policies change places; the map of rankings."""
+    rows = surface_rows(terms)
+    planes = plain_table(title)
+    for heading in rows[0]:
+        planes.add_column(heading, justify="left" if heading in ("", "Policy") else "right", overflow="fold")
+    for row in rows:
+        planes.add_row(*map(escape, row.values()))
+    planes.caption = (
+        "Mean score = m × revenue of 12 months + cash − λ × calls, bankrupt episodes 0: a plane in λ and m. Score and "
+        "elasticities (% of score for 1% more, 95% interval) at "
+        f"λ = {money(DEFAULT_TOOL_COST)}, m = {DEFAULT_MULTIPLE:g}."
+    )
+    return [planes] if len(terms) < 2 else [planes, _changes_table(terms), _map_table(ranked)]
+
+
+def _changes_table(terms: Terms) -> Table:
+    table = plain_table("\nWhere two policies change places")
+    table.add_column("")
+    table.add_column(f"λ at m = {DEFAULT_MULTIPLE:g}", justify="right")
+    table.add_column(f"m at λ = {money(DEFAULT_TOOL_COST)}", justify="right")
+    for pair in crossings(terms):
+        letters = f"{string.ascii_uppercase[pair['a']]}, {string.ascii_uppercase[pair['b']]}"
+        tool_cost = "nowhere" if pair["tool_cost"] is None else money(pair["tool_cost"])
+        multiple = "nowhere" if pair["revenue_multiple"] is None else f"{pair['revenue_multiple']:.2f}"
+        table.add_row(letters, tool_cost, multiple)
+    return table
+
+
+def _map_table(ranked: Ranking) -> Table:
+    table = plain_table("\nRanking by mean score, the best first: λ down, m across")
+    table.add_column("λ", justify="right", no_wrap=True)
+    for multiple in ranked.multiples:
+        table.add_column(f"{multiple:.4g}", no_wrap=True)
+    for i, tool_cost in enumerate(ranked.tool_costs):
+        cells = [_order(ranked.order[i, j], ranked.clear[i, j]) for j in range(len(ranked.multiples))]
+        table.add_row(money(tool_cost), *cells)
+    changed = np.nanmin(ranked.tau) if not np.isnan(ranked.tau).all() else math.nan
+    table.caption = (
+        "=: the lead is not told from zero (95%, paired). Kendall's tau against the ranking at "
+        f"({DEFAULT_TOOL_COST:,.0f}, {DEFAULT_MULTIPLE:g}): {_tau(changed)} at the least, 1 on "
+        f"{np.mean(ranked.tau > 1 - 1e-12):.0%} of the grid."
+    )
+    return table
+
+
+def crossings(terms: Terms) -> list[dict[str, Any]]:
+    """Per pair of policies, by index, where they change places; null where nowhere from 0 up."""
+    found = []
+    for (i, one), (j, other) in itertools.combinations(enumerate(terms.values()), 2):
+        tool_cost, multiple = crossing(one, other)
+        found.append({"a": i, "b": j, "tool_cost": or_null(tool_cost), "revenue_multiple": or_null(multiple)})
+    return found
+
+
+def surface_json(terms: Terms, ranked: Ranking) -> dict[str, Any]:
+    """The same as plain data; `means` [P][L][M] in $, `order` indices of policies, the best first."""
+    return {
+        "policies": [
+            {
+                "policy": label,
+                "revenue": found[:, 0].mean(),
+                "cash": found[:, 1].mean(),
+                "calls": found[:, 2].mean(),
+                "elasticities": {
+                    name: {key: or_null(value) for key, value in vars(one).items()}
+                    for name, one in elasticities(found).items()
+                },
+            }
+            for label, found in terms.items()
+        ],
+        "tool_cost": ranked.tool_costs.tolist(),
+        "revenue_multiple": ranked.multiples.tolist(),
+        "means": ranked.means.tolist(),
+        "order": ranked.order.tolist(),
+        "clear": ranked.clear.tolist(),
+        "tau": [[or_null(value) for value in row] for row in ranked.tau.tolist()],
+        "crossings": crossings(terms),
+    }
+
+
+def grid_tables(grids: Mapping[str, Sequence[Cell]], title: str, size: str) -> list[Table]:
+    """A table a policy, a row an environment; the caption says how large the grid was."""
+    tables: list[Table] = []
+    for label, cells in grids.items():
+        table = plain_table(f"{'' if tables else title + chr(10)}\n{escape(label)}")
+        for name in cells[0].parameters:
+            table.add_column(name, justify="right", no_wrap=True)
+        for name in SHOWN:
+            table.add_column(METRICS[name].heading, justify="right", no_wrap=True)
+            table.add_column("Change", justify="right", no_wrap=True)
+        for cell in cells:
+            row = [f"{value:.6g}" for value in cell.parameters.values()]
+            for name in SHOWN:
+                unit, found, change = METRICS[name].unit, cell.metrics[name], cell.differences[name]
+                row.append(f"{figure(unit, found.mean)} ({interval(unit, found.low, found.high)})")
+                between = interval(unit, change.low, change.high, True).removesuffix(" pts")
+                row.append(f"{figure(unit, change.mean, True)} ({between})")
+            table.add_row(*row)
+        tables.append(table)
+    tables[
+        -1
+    ].caption = (
+        f"{size}. In brackets 95% intervals. Change: from the parameters' own values, paired on the same episodes."
+    )
+    return tables
+
+
+def grid_json(grids: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
+    """The same as plain data."""
+    plain = lambda found: {name: or_null(getattr(found, name)) for name in ("mean", "low", "high")}
+    return [
+        {
+            "policy": label,
+            "cells": [
+                {
+                    "parameters": cell.parameters,
+                    "metrics": {name: plain(found) for name, found in cell.metrics.items()},
+                    "differences": {name: plain(found) for name, found in cell.differences.items()},
+                }
+                for cell in cells
+            ],
+        }
+        for label, cells in grids.items()
+    ]
+
+
+Indices = Mapping[str, Mapping[str, Index]]  # metric -> parameter
+
+
+def sobol_tables(results: Mapping[str, Indices], title: str, size: str) -> list[Table]:
+    """A table a policy: per parameter and metric the first-order and the total index."""
+    tables: list[Table] = []
+    for label, indices in results.items():
+        table = plain_table(f"{'' if tables else title + chr(10)}\n{escape(label)}")
+        table.add_column("Parameter", no_wrap=True)
+        for name in SHOWN:
+            table.add_column(f"{METRICS[name].heading}, first", justify="right", no_wrap=True)
+            table.add_column("total", justify="right", no_wrap=True)
+        for parameter in next(iter(indices.values())):
+            row = [parameter]
+            for name in SHOWN:
+                found = indices[name][parameter]
+                row += [
+                    _span(found.first, found.first_low, found.first_high),
+                    _span(found.total, found.total_low, found.total_high),
+                ]
+            table.add_row(*row)
+        tables.append(table)
+    tables[-1].caption = (
+        f"{size}. Shares of the variance of a metric's mean that a parameter explains alone (first) and with all its "
+        "interactions (total), uniform over the ranges; in brackets 95% bootstrap intervals."
+    )
+    return tables
+
+
+def sobol_json(results: Mapping[str, Indices]) -> list[dict[str, Any]]:
+    """The same as plain data, NaN as null."""
+    return [
+        {
+            "policy": label,
+            "indices": {
+                metric: {
+                    parameter: {key: or_null(value) for key, value in vars(found).items()}
+                    for parameter, found in by_parameter.items()
+                }
+                for metric, by_parameter in indices.items()
+            },
+        }
+        for label, indices in results.items()
+    ]
+
+
+def _with_interval(found: Any) -> str:
+    return _span(found.value, found.low, found.high)
+
+
+def _span(value: float, low: float, high: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.3f} ({low:.3f} to {high:.3f})"
+
+
+def _order(order: np.ndarray, clear: np.ndarray) -> str:
+    """`AC=B`: A leads clearly, C is ahead of B, but not clearly."""
+    links = ["" if is_clear else "=" for is_clear in clear]
+    return "".join(string.ascii_uppercase[i] + link for i, link in zip(order, [*links, ""], strict=True))
+
+
+def _tau(value: float) -> str:
+    return "–" if math.isnan(value) else f"{value:.2f}"
