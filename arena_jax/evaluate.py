@@ -17,7 +17,7 @@ from arena_jax.analysis.spread import WorldTallies
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.parts import FORMAT, Split, open_run, parse_shard, policy_folder, read_part, write_part
-from arena_jax.policies import make_policy, source_digest
+from arena_jax.policies import make_policies, source_digest
 from arena_jax.rollout import DEFAULT_BATCH, Months, rollout
 from arena_jax.scenario import HORIZON, MAX_HORIZON, digest
 from arena_jax.structs import Record
@@ -52,9 +52,7 @@ def evaluate(
     on_part: called with a policy's spec and the records of each of its parts, in order.
     on_progress: called with the number of episodes just finished. Raises `ArenaError` before anything is compiled.
     """
-    made = {spec: make_policy(spec) for spec in policies}
-    if not policies or len(made) < len(policies):
-        raise ArenaError("give at least one policy, and each only once")
+    made = make_policies(policies)
     check_count("seed", seed, 0, MAX_SEED)
     check_count("batch", batch, 1, MAX_SEED)
     parse_shard(f"{shard[0]}/{shard[1]}")

@@ -5,6 +5,7 @@ The units are what is independent: episodes of one world, or worlds, each with t
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,15 @@ from typing import Any
 import numpy as np
 
 from arena_jax.analysis.metrics import (
-    CONFIDENCE,
     DIFFERENCE,
     METRICS,
+    Estimate,
     Moments,
     episode_metrics,
     estimate,
     share_interval,
 )
+from arena_jax.analysis.power import Runs, runs_needed
 from arena_jax.arena import Arena
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluate import evaluate
@@ -29,10 +31,6 @@ from arena_jax.structs import Record
 from arena_jax.worlds import parse_worlds
 
 MAX_EPISODES = 10**7  # kept in memory, unlike those of `evaluate`
-POWER = 0.8
-_MOST_RUNS = 10**7
-# no exact test of a share tells fewer apart at 5%: 6 discordant pairs (McNemar), 4 against 4 (Fisher)
-_LEAST_RUNS = {1: 6, 2: 4}
 
 Units = dict[str, np.ndarray]  # metric -> float64[units]
 
@@ -44,8 +42,7 @@ class Contrast:
     low, high: 95% interval of the mean difference; unpaired_low, unpaired_high: what it would be, had each side played
     worlds of its own. p: of no difference, by McNemar's exact test where a unit is one episode's share, else by a
     paired t test; NaN where all units differ alike. above, below: shares of units with a positive and a negative
-    difference. runs_paired, runs_unpaired: runs of each side that tell the two apart with 80% power at 5%; None where
-    no difference was seen or more than ten million would be needed.
+    difference.
     """
 
     n: int
@@ -57,8 +54,6 @@ class Contrast:
     unpaired_high: float
     above: float
     below: float
-    runs_paired: int | None
-    runs_unpaired: int | None
 
     @property
     def width_ratio(self) -> float:
@@ -108,6 +103,14 @@ def contrasts(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) ->
     return {name: contrast(one[name], other[name], is_share=METRICS[name].is_share) for name in METRICS}
 
 
+def all_runs(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> dict[str, Runs]:
+    """For every metric the runs that would tell the two sides apart."""
+    return {
+        name: runs_needed(one[name], other[name], is_binary=metric.is_share and are_binary(one[name], other[name]))
+        for name, metric in METRICS.items()
+    }
+
+
 def contrast(one: np.ndarray, other: np.ndarray, *, is_share: bool = False) -> Contrast:
     """`other` less `one`, float64[n] each, unit i of both having been played on the same draws."""
     from scipy import stats  # a second of start-up that only a finished evaluation pays
@@ -116,32 +119,43 @@ def contrast(one: np.ndarray, other: np.ndarray, *, is_share: bool = False) -> C
         raise ArenaError(f"paired values must be as many on both sides, got {len(one)} and {len(other)}")
     n, difference = len(one), other - one
     above, below = int((difference > 0.0).sum()), int((difference < 0.0).sum())
-    is_binary = is_share and np.isin(one, (0.0, 1.0)).all() and np.isin(other, (0.0, 1.0)).all()
-    found = estimate(DIFFERENCE, Moments.of(difference))
+    is_single = is_share and are_binary(one, other)
+    found = paired(one, other, is_share)
     # the interval that uncorrelated pairs would give
     variance = one.var(ddof=1) + other.var(ddof=1) if n > 1 else math.nan
     unpaired = estimate(DIFFERENCE, Moments(n, found.mean, variance * (n - 1)))
-    low, high, p = found.low, found.high, math.nan
-    if is_binary:
+    p = math.nan
+    if is_single:
         p = float(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
-        if found.sd == 0.0 or n == 1:  # no spread to go by
-            low, high = _uniform_interval(found.mean, n)
     elif found.sd > 0.0:
         p = float(2 * stats.t.sf(abs(found.mean) / (found.sd / math.sqrt(n)), n - 1))
-    least = _LEAST_RUNS if is_binary else {1: 2, 2: 2}
     return Contrast(
         n=n,
         mean=found.mean,
-        low=low,
-        high=high,
+        low=found.low,
+        high=found.high,
         p=p,
         unpaired_low=unpaired.low,
         unpaired_high=unpaired.high,
         above=above / n,
         below=below / n,
-        runs_paired=_runs_needed(found.mean, found.sd, 1, least[1]),
-        runs_unpaired=_runs_needed(found.mean, unpaired.sd, 2, least[2]),
     )
+
+
+def paired(one: np.ndarray, other: np.ndarray, is_share: bool = False) -> Estimate:
+    """The mean of `other` less `one`, float64[n] each, with the 95% interval of the pairs."""
+    found = estimate(DIFFERENCE, Moments.of(other - one))
+    if not is_share:
+        return found
+    low, high = max(found.low, -1.0), min(found.high, 1.0)
+    if (found.sd == 0.0 or found.n == 1) and are_binary(one, other):  # no spread to go by
+        low, high = _uniform_interval(found.mean, found.n)
+    return dataclasses.replace(found, low=low, high=high)
+
+
+def are_binary(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether all units are 0 or 1, as a share's are where a unit is one episode."""
+    return bool(np.isin(one, (0.0, 1.0)).all() and np.isin(other, (0.0, 1.0)).all())
 
 
 def _uniform_interval(difference: float, n: int) -> tuple[float, float]:
@@ -151,32 +165,3 @@ def _uniform_interval(difference: float, n: int) -> tuple[float, float]:
         return -rare, rare
     common = share_interval(n, n)[0]
     return (common, 1.0) if difference > 0.0 else (-1.0, -common)
-
-
-def _runs_needed(difference: float, sd: float, samples: int, least: int) -> int | None:
-    """Runs of each side that a t test needs: on differences (1 sample) or on two samples.
-
-    sd: of a difference of two runs. least: runs below which the exact test of the metric can't tell anything apart.
-    """
-    from scipy import stats
-
-    if difference == 0.0 or math.isnan(sd):
-        return None
-    effect = abs(difference) / sd if sd > 0.0 else math.inf
-
-    def tells(n: int) -> bool:
-        freedom, shift = samples * (n - 1), effect * math.sqrt(n)
-        critical = stats.t.ppf(0.5 + CONFIDENCE / 2, freedom)
-        return shift > 3 * critical + 10 or bool(stats.nct.sf(critical, freedom, shift) >= POWER)
-
-    if not tells(_MOST_RUNS):
-        return None
-    low, high = 1, least
-    while not tells(high):
-        low, high = high, 2 * high
-    if low == 1:
-        return high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if tells(middle) else (middle, high)
-    return high

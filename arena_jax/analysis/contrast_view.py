@@ -11,15 +11,18 @@ from rich.table import Table
 
 from arena_jax.analysis.ablation import Ablation
 from arena_jax.analysis.compare import Contrast
-from arena_jax.analysis.metrics import METRICS, Estimate
-from arena_jax.analysis.table import TABLE_1, figure, interval, or_null, plain_table
+from arena_jax.analysis.metrics import METRICS
+from arena_jax.analysis.power import Runs
+from arena_jax.analysis.table import TABLE_1, figure, interval, or_null, plain_table, signed
 
 # the columns of an ablation
 EFFECTS = ("full_survival", "months", "score")
 _BEYOND = "Beyond the sum"
 
 
-def comparison_rows(estimates: Sequence[Mapping[str, Any]], contrasts: Mapping[str, Contrast]) -> list[dict[str, str]]:
+def comparison_rows(
+    estimates: Sequence[Mapping[str, Any]], contrasts: Mapping[str, Contrast], runs: Mapping[str, Runs]
+) -> list[dict[str, str]]:
     """A row per column of Table 1, as text by heading. estimates: of A and of B, with a mean."""
     rows = []
     for name in TABLE_1:
@@ -36,8 +39,8 @@ def comparison_rows(estimates: Sequence[Mapping[str, Any]], contrasts: Mapping[s
                 "A higher": figure("share", found.below),
                 "B higher": figure("share", found.above),
                 "Width": ratio,
-                "Runs, paired": _runs(found.runs_paired),
-                "unpaired": _runs(found.runs_unpaired),
+                "Runs, paired": _runs(runs[name].paired),
+                "unpaired": _runs(runs[name].unpaired),
             }
         )
     return rows
@@ -58,7 +61,9 @@ def comparison_table(rows: list[dict[str, str]], title: str, units: str) -> Tabl
     return table
 
 
-def comparison_json(estimates: Sequence[Mapping[str, Any]], contrasts: Mapping[str, Contrast]) -> dict[str, Any]:
+def comparison_json(
+    estimates: Sequence[Mapping[str, Any]], contrasts: Mapping[str, Contrast], runs: Mapping[str, Runs]
+) -> dict[str, Any]:
     """The same as plain data for every metric: money in $, shares in [0, 1], NaN as null."""
     return {
         name: {
@@ -70,8 +75,7 @@ def comparison_json(estimates: Sequence[Mapping[str, Any]], contrasts: Mapping[s
             "variance_saved": or_null(1 - found.width_ratio**2),
             "a_higher": found.below,
             "b_higher": found.above,
-            "runs_paired": found.runs_paired,
-            "runs_unpaired": found.runs_unpaired,
+            "runs": vars(runs[name]),
         }
         for name, found in contrasts.items()
     }
@@ -83,15 +87,10 @@ def ablation_rows(ablation: Ablation) -> list[dict[str, str]]:
     default = {headings[name]: figure(METRICS[name].unit, ablation.default[name].mean) for name in EFFECTS}
     rows = [{"": "default"} | default | {_BEYOND: "", "Paper": ""}]
     for effect in ablation.effects:
-        cells = {headings[name]: _signed(METRICS[name].unit, effect.differences[name]) for name in EFFECTS}
-        beyond = _signed("share", effect.interaction["full_survival"]) if effect.interaction else ""
+        cells = {headings[name]: signed(METRICS[name].unit, effect.differences[name]) for name in EFFECTS}
+        beyond = signed("share", effect.interaction["full_survival"]) if effect.interaction else ""
         rows.append({"": " + ".join(effect.switches)} | cells | {_BEYOND: beyond, "Paper": effect.published})
     return rows
-
-
-def _signed(unit: str, found: Contrast | Estimate) -> str:
-    between = interval(unit, found.low, found.high, True).removesuffix(" pts")
-    return f"{figure(unit, found.mean, True)} ({between})"
 
 
 def ablation_table(ablation: Ablation, title: str, source: str) -> Table:

@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from arena_jax.analysis.compare import paired
 from arena_jax.analysis.metrics import (
     CONFIDENCE,
-    DIFFERENCE,
     METRICS,
     Estimate,
     Moments,
@@ -239,8 +239,12 @@ def _groups(values: Values) -> list[tuple[dict[str, Any], np.ndarray]]:
     if not names:
         return [({}, np.arange(count))]
     rows, group = np.unique(np.stack([values[name] for name in names], axis=1), axis=0, return_inverse=True)
-    typed = [{name: type(FIELDS[name].default)(value) for name, value in zip(names, row, strict=True)} for row in rows]
+    typed = [{name: _static(name, value) for name, value in zip(names, row, strict=True)} for row in rows]
     return [(static, np.flatnonzero(group == number)) for number, static in enumerate(typed)]
+
+
+def _static(name: str, value: float) -> bool | int:
+    return bool(value) if isinstance(FIELDS[name].default, bool) else int(value)
 
 
 def play_terms(
@@ -277,7 +281,7 @@ def grid_cells(
             cells[int(index)] = Cell(
                 {name: float(column[index]) for name, column in values.items()},
                 {name: estimate(METRICS[name], Moments.of(one)) for name, one in found.items()},
-                {name: estimate(DIFFERENCE, Moments.of(one - default[name])) for name, one in found.items()},
+                {name: paired(default[name], one, METRICS[name].is_share) for name, one in found.items()},
             )
     return [cells[index] for index in range(len(cells))]
 

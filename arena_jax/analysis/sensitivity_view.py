@@ -22,7 +22,7 @@ from arena_jax.analysis.surface import (
     elasticities,
     scores,
 )
-from arena_jax.analysis.table import figure, interval, money, or_null, plain_table
+from arena_jax.analysis.table import figure, interval, money, or_null, plain_table, signed
 from arena_jax.errors import ArenaError
 
 MAX_POLICIES = len(string.ascii_uppercase)
@@ -30,10 +30,8 @@ MAX_POLICIES = len(string.ascii_uppercase)
 Terms = Mapping[str, np.ndarray]  # policy -> `score_terms`
 
 
-def check_policies(policies: Sequence[str]) -> None:
-    """Refuse a policy given twice, and more than a map has letters for."""
-    if len(set(policies)) < len(policies):
-        raise ArenaError("give each policy only once")
+def check_letters(policies: Sequence[str]) -> None:
+    """Refuse more policies than a map has letters for."""
     if len(policies) > MAX_POLICIES:
         raise ArenaError(f"at most {MAX_POLICIES} policies are ranked, got {len(policies)}")
 
@@ -59,8 +57,8 @@ def surface_rows(terms: Terms) -> list[dict[str, str]]:
     return rows
 
 
-def surface_tables(terms: Terms, ranked: Ranking, title: str) -> list[Table]:
-    """The planes; where policies change places; the map of rankings."""
+def surface_tables(terms: Terms, ranked: Ranking, title: str) -> list[Table | str]:
+    """The planes; for several policies where they change places, and the map of rankings; notes."""
     rows = surface_rows(terms)
     planes = plain_table(title)
     for heading in rows[0]:
@@ -72,7 +70,15 @@ def surface_tables(terms: Terms, ranked: Ranking, title: str) -> list[Table]:
         "elasticities (% of score for 1% more, 95% interval) at "
         f"λ = {money(DEFAULT_TOOL_COST)}, m = {DEFAULT_MULTIPLE:g}."
     )
-    return [planes] if len(terms) < 2 else [planes, _changes_table(terms), _map_table(ranked)]
+    if len(terms) < 2:
+        return [planes]
+    least = np.nanmin(ranked.tau) if not np.isnan(ranked.tau).all() else math.nan
+    note = (
+        "=: the lead is not told from zero (95%, paired). Kendall's tau against the ranking at "
+        f"({DEFAULT_TOOL_COST:,.0f}, {DEFAULT_MULTIPLE:g}): {_tau(least)} at the least, 1 on "
+        f"{np.mean(ranked.tau > 1 - 1e-12):.0%} of the grid."
+    )
+    return [planes, _changes_table(terms), _map_table(ranked), note]
 
 
 def _changes_table(terms: Terms) -> Table:
@@ -96,12 +102,6 @@ def _map_table(ranked: Ranking) -> Table:
     for i, tool_cost in enumerate(ranked.tool_costs):
         cells = [_order(ranked.order[i, j], ranked.clear[i, j]) for j in range(len(ranked.multiples))]
         table.add_row(money(tool_cost), *cells)
-    changed = np.nanmin(ranked.tau) if not np.isnan(ranked.tau).all() else math.nan
-    table.caption = (
-        "=: the lead is not told from zero (95%, paired). Kendall's tau against the ranking at "
-        f"({DEFAULT_TOOL_COST:,.0f}, {DEFAULT_MULTIPLE:g}): {_tau(changed)} at the least, 1 on "
-        f"{np.mean(ranked.tau > 1 - 1e-12):.0%} of the grid."
-    )
     return table
 
 
@@ -140,31 +140,65 @@ def surface_json(terms: Terms, ranked: Ranking) -> dict[str, Any]:
     }
 
 
-def grid_tables(grids: Mapping[str, Sequence[Cell]], title: str, size: str) -> list[Table]:
-    """A table a policy, a row an environment; the caption says how large the grid was."""
-    tables: list[Table] = []
-    for label, cells in grids.items():
-        table = plain_table(f"{'' if tables else title + chr(10)}\n{escape(label)}")
-        for name in cells[0].parameters:
-            table.add_column(name, justify="right", no_wrap=True)
-        for name in SHOWN:
-            table.add_column(METRICS[name].heading, justify="right", no_wrap=True)
-            table.add_column("Change", justify="right", no_wrap=True)
-        for cell in cells:
-            row = [f"{value:.6g}" for value in cell.parameters.values()]
-            for name in SHOWN:
-                unit, found, change = METRICS[name].unit, cell.metrics[name], cell.differences[name]
-                row.append(f"{figure(unit, found.mean)} ({interval(unit, found.low, found.high)})")
-                between = interval(unit, change.low, change.high, True).removesuffix(" pts")
-                row.append(f"{figure(unit, change.mean, True)} ({between})")
-            table.add_row(*row)
-        tables.append(table)
-    tables[
-        -1
-    ].caption = (
-        f"{size}. In brackets 95% intervals. Change: from the parameters' own values, paired on the same episodes."
+def grid_tables(grids: Mapping[str, Sequence[Cell]], size: str) -> list[Table | str]:
+    """A table a policy, a row an environment; for several policies their ranking; a note with the grid's size."""
+    tables = [_grid_table(label, cells) for label, cells in grids.items()]
+    note = f"\n{size}. In brackets 95% intervals. Change: from the parameters' own values, paired on the same episodes."
+    if len(grids) == 1:
+        return [*tables, note]
+    named = ", ".join(
+        f"{letter}: {escape(label)}" for letter, label in zip(string.ascii_uppercase, grids, strict=False)
     )
-    return tables
+    note += (
+        f"\n{named}; by mean score, the best first. tau: Kendall's, against the order with the parameters' own values."
+    )
+    return [*tables, _rankings_table(grids), note]
+
+
+def _parameters_table(title: str, parameters: Sequence[str]) -> Table:
+    table = plain_table(title)
+    for name in parameters:
+        table.add_column(name, justify="right", no_wrap=True)
+    return table
+
+
+def _grid_table(label: str, cells: Sequence[Cell]) -> Table:
+    table = _parameters_table(f"\n{escape(label)}", list(cells[0].parameters))
+    for name in SHOWN:
+        table.add_column(METRICS[name].heading, justify="right", no_wrap=True)
+        table.add_column("Change", justify="right", no_wrap=True)
+    for cell in cells:
+        row = [f"{value:.6g}" for value in cell.parameters.values()]
+        for name in SHOWN:
+            unit, found = METRICS[name].unit, cell.metrics[name]
+            row.append(f"{figure(unit, found.mean)} ({interval(unit, found.low, found.high)})")
+            row.append(signed(unit, cell.differences[name]))
+        table.add_row(*row)
+    return table
+
+
+def _rankings_table(grids: Mapping[str, Sequence[Cell]]) -> Table:
+    cells = next(iter(grids.values()))
+    table = _parameters_table("\nRanking", list(cells[0].parameters))
+    table.add_column("", no_wrap=True)
+    table.add_column("tau", justify="right", no_wrap=True)
+    for cell, found in zip(cells, rankings(grids), strict=True):
+        letters = "".join(string.ascii_uppercase[i] for i in found["order"])
+        table.add_row(*[f"{value:.6g}" for value in cell.parameters.values()], letters, _tau(found["tau"]))
+    return table
+
+
+def rankings(grids: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
+    """Per environment the indices of the policies by mean score, the best first, and Kendall's tau (NaN: undefined)."""
+    from scipy import stats
+
+    found = []
+    for cells in zip(*grids.values(), strict=True):
+        means = np.array([cell.metrics["score"].mean for cell in cells])
+        own = means - [cell.differences["score"].mean for cell in cells]
+        tau = float(stats.kendalltau(means, own).statistic)
+        found.append({"order": np.argsort(-means, kind="stable").tolist(), "tau": tau})
+    return found
 
 
 def grid_json(grids: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
@@ -189,30 +223,29 @@ def grid_json(grids: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
 Indices = Mapping[str, Mapping[str, Index]]  # metric -> parameter
 
 
-def sobol_tables(results: Mapping[str, Indices], title: str, size: str) -> list[Table]:
+def sobol_tables(results: Mapping[str, Indices], size: str) -> list[Table]:
     """A table a policy: per parameter and metric the first-order and the total index."""
-    tables: list[Table] = []
-    for label, indices in results.items():
-        table = plain_table(f"{'' if tables else title + chr(10)}\n{escape(label)}")
-        table.add_column("Parameter", no_wrap=True)
-        for name in SHOWN:
-            table.add_column(f"{METRICS[name].heading}, first", justify="right", no_wrap=True)
-            table.add_column("total", justify="right", no_wrap=True)
-        for parameter in next(iter(indices.values())):
-            row = [parameter]
-            for name in SHOWN:
-                found = indices[name][parameter]
-                row += [
-                    _span(found.first, found.first_low, found.first_high),
-                    _span(found.total, found.total_low, found.total_high),
-                ]
-            table.add_row(*row)
-        tables.append(table)
+    tables = [_sobol_table(label, indices) for label, indices in results.items()]
     tables[-1].caption = (
         f"{size}. Shares of the variance of a metric's mean that a parameter explains alone (first) and with all its "
         "interactions (total), uniform over the ranges; in brackets 95% bootstrap intervals."
     )
     return tables
+
+
+def _sobol_table(label: str, indices: Indices) -> Table:
+    table = plain_table(f"\n{escape(label)}")
+    table.add_column("", no_wrap=True)
+    for name in SHOWN:
+        table.add_column(f"{METRICS[name].heading}, first", justify="right", no_wrap=True)
+        table.add_column("total", justify="right", no_wrap=True)
+    for parameter in indices[SHOWN[0]]:
+        row = [parameter]
+        for found in (indices[name][parameter] for name in SHOWN):
+            row.append(_span(found.first, found.first_low, found.first_high))
+            row.append(_span(found.total, found.total_low, found.total_high))
+        table.add_row(*row)
+    return table
 
 
 def sobol_json(results: Mapping[str, Indices]) -> list[dict[str, Any]]:

@@ -73,6 +73,12 @@ def interval(unit: str, low: float, high: float, is_difference: bool = False) ->
     return f"{figure(unit, low, is_difference).removesuffix(' pts')} to {figure(unit, high, is_difference)}"
 
 
+def signed(unit: str, found: Any) -> str:
+    """A difference with a mean and a 95% interval: `+1.8 pts (+1.6 to +2.0)`."""
+    between = interval(unit, found.low, found.high, True).removesuffix(" pts")
+    return f"{figure(unit, found.mean, True)} ({between})"
+
+
 def _cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:
     text = figure(metric.unit, mean)
     if metric.shows_sd and not math.isnan(sd):

@@ -13,6 +13,7 @@ from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, EnvSet, Policies, Scenarios, Seed, World
 from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
 from arena_jax.params import parse_overrides
+from arena_jax.policies import make_policies
 from arena_jax.worlds import parse_worlds
 
 
@@ -39,6 +40,7 @@ def ablate_command(
     """
     overrides = parse_overrides(env_set or [])
     worlds = None if scenarios is None else parse_worlds(scenarios)
+    make_policies(policy)
     source, switches = rq2_switches()
     conditions = 1 + len(combinations(switches))
     with progress(len(policy) * conditions * episodes * (worlds.count if worlds else 1), "episodes") as advance:

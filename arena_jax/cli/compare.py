@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from arena_jax.analysis.compare import contrasts, play_units
+from arena_jax.analysis.compare import all_runs, contrasts, play_units
 from arena_jax.analysis.contrast_view import comparison_json, comparison_rows, comparison_table
 from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
@@ -48,12 +48,12 @@ def compare_command(
         results, units = play_units(
             env, [a, b], episodes=episodes, scenarios=scenarios, seed=seed, batch=batch, on_progress=advance
         )
-    found, estimates = contrasts(units[a], units[b]), [results[a], results[b]]
+    found, runs, estimates = contrasts(units[a], units[b]), all_runs(units[a], units[b]), [results[a], results[b]]
     paired = "worlds" if count > 1 else "episodes"
     if as_json:
         about = run_about(seed, env_set, scenario, worlds) | {"episodes": episodes, "a": a, "b": b, "pairs": paired}
-        print_json(about | {"metrics": comparison_json(estimates, found)})
+        print_json(about | {"metrics": comparison_json(estimates, found, runs)})
         return
     played = f"{episodes:,} episodes{' each' if count > 1 else ''}"
     title = f"{run_title(seed, env_set, scenario, worlds)}, {played}\nA: {escape(a)}\nB: {escape(b)}"
-    table_console().print(comparison_table(comparison_rows(estimates, found), title, paired))
+    table_console().print(comparison_table(comparison_rows(estimates, found, runs), title, paired))

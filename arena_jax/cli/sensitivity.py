@@ -8,6 +8,7 @@ from typing import Annotated
 
 import numpy as np
 import typer
+from rich.table import Table
 
 from arena_jax.analysis.sensitivity import (
     BATCH,
@@ -22,7 +23,7 @@ from arena_jax.analysis.sensitivity import (
     sobol_indices,
 )
 from arena_jax.analysis.sensitivity_view import (
-    check_policies,
+    check_letters,
     grid_json,
     grid_tables,
     sobol_json,
@@ -37,6 +38,7 @@ from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Seed, World
 from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.params import Params, parse_overrides
+from arena_jax.policies import make_policies
 
 # λ and m, and what of them is looked at if nothing is said
 SCORING = {"tool_cost": "tool_cost=0:50000:11", "revenue_multiple": "revenue_multiple=0:10:11"}
@@ -77,7 +79,8 @@ def sensitivity_command(
     overrides = parse_overrides(env_set or [])
     if taken := next((one.name for one in ranges if one.name in overrides), None):
         raise ArenaError(f"parameter {taken} is both set (--env-set) and varied (--param)")
-    check_policies(policy)
+    make_policies(policy)
+    check_letters(policy)
     about = run_about(seed, env_set, scenario) | {"episodes": episodes}
     title = f"{run_title(seed, env_set, scenario)}, {episodes:,} episodes"
     env, console = make(scenario=scenario, **overrides), table_console()
@@ -98,16 +101,17 @@ def sensitivity_command(
             play_environments, values=values, episodes=episodes, seed=seed, scenario=scenario, overrides=overrides,
             batch=batch, on_progress=advance,
         )  # fmt: skip
+        tables: Sequence[Table | str]
         if sobol is None:
             cells = {spec: grid_cells(env, spec, values, play(spec), episodes, seed) for spec in policy}
-            shown = grid_json(cells) if as_json else grid_tables(cells, title, str(size))
+            rows, tables = grid_json(cells), grid_tables(cells, str(size))
         else:
             indices = {spec: sobol_indices(play(spec), values, sobol) for spec in policy}
-            shown = sobol_json(indices) if as_json else sobol_tables(indices, title, str(size))
+            rows, tables = sobol_json(indices), sobol_tables(indices, str(size))
     if as_json:
-        print_json(about | {"results": shown})
+        print_json(about | {"results": rows})
     else:
-        console.print(*shown, sep="\n")
+        console.print(title, *tables, sep="\n", highlight=False)
 
 
 def _scoring_axes(ranges: Sequence[Range]) -> list[np.ndarray]:

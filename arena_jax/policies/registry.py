@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import importlib
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,14 @@ def make_policy(spec: str, **options: Any) -> Any:
     if not factory or "=" in factory:
         raise unknown("policy", head, POLICIES)
     return _from_path(spec, head, factory, _merged(spec, _parse_options(spec, rest), options))
+
+
+def make_policies(specs: Sequence[str]) -> dict[str, Any]:
+    """Each policy by its spec, as `make_policy` makes it; raises `ArenaError` for none and for one given twice."""
+    made = {spec: make_policy(spec) for spec in specs}
+    if not specs or len(made) < len(specs):
+        raise ArenaError("give at least one policy, and each only once")
+    return made
 
 
 def _merged(spec: str, parsed: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:

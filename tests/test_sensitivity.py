@@ -1,0 +1,254 @@
+"""The (λ, m) surface against play, grids of environments against environments made one by one, Sobol indices."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+from test_cli import arena
+
+import arena_jax
+from arena_jax.analysis import sensitivity
+from arena_jax.analysis.metrics import episode_metrics
+from arena_jax.analysis.sensitivity import (
+    grid,
+    grid_cells,
+    parse_ranges,
+    plan,
+    play_environments,
+    saltelli,
+    sobol_indices,
+)
+from arena_jax.analysis.sensitivity_view import rankings, surface_json, surface_tables
+from arena_jax.analysis.surface import crossing, elasticities, ranking, score_terms, scores, surface
+from arena_jax.errors import ArenaError
+
+KEY = jax.random.key(4)
+EPISODES = 300
+POLICY = "cash-threshold:threshold=20e6,amount=20e6"
+GREEDY = "greedy-debt"
+POLICIES = (POLICY, "cash-threshold:threshold=8e6", "greedy-equity:amount=9e6", "one-shot-equity")
+
+
+def played(policy, episodes=EPISODES, **parameters):
+    return arena_jax.rollout(arena_jax.make(**parameters), arena_jax.make_policy(policy), KEY, episodes)
+
+
+@pytest.fixture(scope="module")
+def terms():
+    return {policy: score_terms(played(policy)) for policy in POLICIES}
+
+
+def test_the_surface_is_what_play_gives_at_ten_random_points(terms):
+    """To float32 precision: three products and sums of the score's size."""
+    rng = np.random.default_rng(0)
+    points = zip(rng.uniform(0, 2e5, 10), rng.uniform(0, 20, 10), strict=True)
+    for tool_cost, multiple in points:
+        simulated = np.asarray(played(POLICY, tool_cost=tool_cost, revenue_multiple=multiple).score, np.float64)
+        found = scores(terms[POLICY], tool_cost, multiple)
+        np.testing.assert_allclose(found, simulated, atol=4 * np.finfo(np.float32).eps * np.abs(simulated).max())
+        mean = surface(terms[POLICY], np.array([tool_cost]), np.array([multiple]))
+        assert mean.shape == (1, 1) and mean[0, 0] == pytest.approx(found.mean(), rel=1e-12)
+    assert (scores(terms["one-shot-equity"], 5e3, 5.0) == 0.0).all(), "bankrupt episodes score nothing"
+
+
+def test_the_ranking_is_that_of_the_means_at_every_point(terms):
+    tool_costs, multiples = np.linspace(0, 3e5, 4), np.linspace(0, 10, 3)
+    ranked = ranking(terms, tool_costs, multiples)
+    assert ranked.means.shape == (4, 4, 3) and ranked.order.shape == (4, 3, 4) and ranked.clear.shape == (4, 3, 3)
+    base = [scores(one, 5e3, 5.0).mean() for one in terms.values()]
+    for i, j in np.ndindex(4, 3):
+        values = np.stack([scores(one, tool_costs[i], multiples[j]) for one in terms.values()])
+        means = values.mean(axis=1)
+        np.testing.assert_allclose(ranked.means[:, i, j], means, rtol=1e-9)
+        order = list(ranked.order[i, j])
+        assert order == sorted(range(4), key=lambda k, means=means: -means[k])
+        assert ranked.tau[i, j] == pytest.approx(stats.kendalltau(means, base).statistic)
+        for place in range(3):
+            lead = values[order[place]] - values[order[place + 1]]
+            is_clear = bool(lead.any()) and stats.ttest_1samp(lead, 0).confidence_interval().low > 0
+            assert ranked.clear[i, j, place] == is_clear
+    assert len({tuple(order) for order in ranked.order.reshape(-1, 4)}) > 1, "the ranking changes on this grid"
+
+
+def test_two_policies_change_places_where_said():
+    many_calls, much_cash = np.array([[9e6, 10e6, 3e3], [0, 0, 0]]), np.array([[8e6, 12e6, 0], [0, 0, 0]])
+    tool_cost, multiple = crossing(many_calls, much_cash)
+    assert (tool_cost, multiple) == (1e3, 17.0)
+    for at in ((tool_cost, 5.0), (5e3, multiple)):
+        assert scores(many_calls, *at).mean() == pytest.approx(scores(much_cash, *at).mean(), rel=1e-12)
+    worse = much_cash * [0.5, 0.5, 1]
+    assert np.isnan(crossing(worse, much_cash)).all(), "below 0 only"
+    assert np.isnan(crossing(worse, worse)).all()
+
+
+def test_elasticities_are_the_percent_of_one_percent(terms):
+    found = elasticities(terms[POLICY])
+    base = scores(terms[POLICY], 5e3, 5.0).mean()
+    more = scores(terms[POLICY], 5e3 * 1.01, 5.0).mean()
+    assert found["tool_cost"].value == pytest.approx((more / base - 1) * 100)
+    more = scores(terms[POLICY], 5e3, 5.0 * 1.01).mean()
+    assert found["revenue_multiple"].value == pytest.approx((more / base - 1) * 100)
+    assert all(one.low < one.value < one.high for one in found.values())
+    assert np.isnan(elasticities(terms["one-shot-equity"])["tool_cost"].value)
+
+
+def test_policies_of_unlike_episodes_are_not_ranked(terms):
+    fewer = terms[POLICY][:10]
+    with pytest.raises(ArenaError, match="the same episodes, got a: 300, b: 10"):
+        ranking({"a": terms[POLICY], "b": fewer}, np.zeros(1), np.zeros(1))
+
+
+def test_one_policy_has_a_surface_and_no_ranking(terms):
+    alone = {POLICY: terms[POLICY]}
+    ranked = ranking(alone, np.array([0.0, 1.0]), np.array([5.0]))
+    assert ranked.clear.shape == (2, 1, 0) and np.isnan(ranked.tau).all()
+    assert len(surface_tables(alone, ranked, "t")) == 1
+    json.dumps(surface_json(alone, ranked), allow_nan=False)
+
+
+def test_a_grid_is_every_environment_made_by_itself():
+    """Chunked, filled up, over a static parameter; every environment on the same draws."""
+    values = grid(parse_ranges(["noise=0:2:3", "exclusive=0:1:2", "delay_max=2:6:2"]))
+    assert [len(column) for column in values.values()] == [12] * 3 and list(values["delay_max"][:2]) == [2.0, 6.0]
+    # 5 of the 6 environments of a static value at a time
+    chunks = list(play_environments(GREEDY, values, episodes=40, seed=4, batch=200))
+    assert [len(where) for where, _ in chunks] == [5, 1, 5, 1]
+    seen = {}
+    for where, metrics in chunks:
+        seen |= {int(index): {name: found[row] for name, found in metrics.items()} for row, index in enumerate(where)}
+    assert sorted(seen) == list(range(12))
+    for index in (0, 11):
+        made = {name: column[index] for name, column in values.items()}
+        record = played(GREEDY, 40, **(made | {"exclusive": bool(made["exclusive"])}))
+        expected = episode_metrics(record)
+        np.testing.assert_array_equal(seen[index]["months"], expected["months"])
+        np.testing.assert_allclose(seen[index]["score"], expected["score"], rtol=1e-4)
+    # episodes in blocks where one environment alone is more than a batch
+    blocks = list(play_environments(GREEDY, {"noise": np.array([1.0])}, episodes=60, seed=4, batch=40))
+    np.testing.assert_array_equal(blocks[0][1]["months"], episode_metrics(played(GREEDY, 60))["months"][None])
+
+
+def test_cells_change_against_the_own_values():
+    values = grid(parse_ranges(["delay_max=1:6:2"]))
+    env = arena_jax.make(noise=0.5)
+    played = play_environments(GREEDY, values, episodes=100, seed=4, overrides={"noise": 0.5})
+    short, own = grid_cells(env, GREEDY, values, played, 100, 4)
+    assert (short.parameters, own.parameters) == ({"delay_max": 1.0}, {"delay_max": 6.0})
+    assert own.differences["months"].mean == 0.0 and own.differences["full_survival"].low < 0.0
+    change = short.metrics["months"].mean - own.metrics["months"].mean
+    assert change > 0.0 and short.differences["months"].mean == pytest.approx(change)
+    means = [cell.metrics["score"].mean for cell in (short, own)]
+    assert rankings({"a": [short], "b": [own]})[0]["order"] == ([0, 1] if means[0] > means[1] else [1, 0])
+
+
+def test_a_large_grid_says_its_size_and_how_it_is_cut(env):
+    found = plan(env, 3_000, 2_000)
+    assert found.calls > 1 and found.together * 2_000 <= found.batch
+    assert str(found).startswith("3,000 environments x 2,000 episodes, ")
+    assert str(found).endswith(" GB at once; played in 94 calls")
+    small = plan(env, 30, 2_000)
+    assert small.calls == 1 and "calls" not in str(small) and found.bytes_in_all == 100 * small.bytes_in_all
+    assert small.bytes_in_all > 30 * 2_000 * 4 * 27, "a record alone is 27 numbers"
+
+
+def ishigami(values):
+    """The textbook function, with known indices (Ishigami and Homma 1990)."""
+    x1, x2, x3 = values
+    return np.sin(x1) + 7 * np.sin(x2) ** 2 + 0.1 * x3**4 * np.sin(x1)
+
+
+def test_sobol_indices_are_those_of_a_textbook_function(monkeypatch):
+    ranges = parse_ranges(["equity_logit=-3.14159265:3.14159265", "debt_logit=-3.14159265:3.14159265",
+                           "stress_floor=-2:0"], with_count=False)  # fmt: skip
+    values = saltelli(ranges, 1024)
+    assert len(values["equity_logit"]) == 1024 * 5
+    angles = [values["equity_logit"], values["debt_logit"], (values["stress_floor"] + 1) * np.pi]
+    outcome = ishigami(angles)[:, None]
+    halves = [(rows, dict.fromkeys(sensitivity.SHOWN, outcome[rows])) for rows in np.split(np.arange(5120), 2)]
+    found = sobol_indices(halves, values, 1024)["score"]
+    expected = {"equity_logit": (0.314, 0.558), "debt_logit": (0.442, 0.442), "stress_floor": (0.0, 0.244)}
+    for name, (first, total) in expected.items():
+        assert (found[name].first, found[name].total) == pytest.approx((first, total), abs=0.03)
+        assert found[name].first_low < first < found[name].first_high
+        assert found[name].total_low < total < found[name].total_high
+    still = [(np.arange(5120), {name: np.ones((5120, 2)) for name in sensitivity.SHOWN})]
+    assert np.isnan(sobol_indices(still, values, 1024)["months"]["equity_logit"].total)
+
+
+def test_samples_lie_in_their_ranges_and_counts_are_whole():
+    values = saltelli(parse_ranges(["delay_max=1:6", "noise=0.5:2"], with_count=False), 64)
+    assert set(values["delay_max"]) == {1, 2, 3, 4, 5, 6}
+    assert 0.5 <= values["noise"].min() < 0.6 and 1.9 < values["noise"].max() <= 2.0
+    again = saltelli(parse_ranges(["delay_max=1:6", "noise=0.5:2"], with_count=False), 64, seed=1)
+    assert (again["noise"] != values["noise"]).any()
+
+
+def test_the_command_prints_surface_grid_and_indices(monkeypatch, capsys):
+    command = ["sensitivity", "--policy", "greedy-equity", "--policy", "one-shot-equity", "--episodes", "64"]
+    code, out, err = arena(monkeypatch, capsys, *command)
+    assert (code, err) == (0, "") and "\x1b" not in out
+    assert "Kendall's tau" in out and "one-shot-equity" in out and "change places" in out
+    given = ["--param", "revenue_multiple=1:3:2"]
+    found = json.loads(arena(monkeypatch, capsys, *command, *given, "--json")[1])
+    assert (found["revenue_multiple"], found["tool_cost"]) == ([1, 3], [5000])
+    assert np.shape(found["means"]) == (2, 1, 2) and found["episodes"] == 64
+
+    given = ["--param", "equity_logit=0:2:2", "--batch", "64"]
+    out = arena(monkeypatch, capsys, *command, *given)[1]
+    assert "2 environments x 64 episodes" in out and "played in 2 calls" in out and "Ranking" in out
+    found = json.loads(arena(monkeypatch, capsys, *command, *given, "--json")[1])
+    assert found["size"]["calls"] == 2 and len(found["results"]) == 2
+    low, high = (cell["metrics"]["score"]["mean"] for cell in found["results"][0]["cells"])
+    assert low < high
+
+    given = ["--param", "equity_logit=0:2", "--param", "loan_size=9000:11000", "--sobol", "16"]
+    found = json.loads(arena(monkeypatch, capsys, *command, *given, "--json")[1])
+    assert found["results"][0]["indices"]["score"].keys() == {"equity_logit", "loan_size"}
+    assert found["results"][1]["indices"]["score"]["loan_size"]["total"] is None, "it never survives"
+    assert "interactions (total)" in arena(monkeypatch, capsys, *command, *given)[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--param noise=2:0:3", "range 'noise=2:0:3' is reversed"),
+        ("--param noise=1:1:3", "is empty: LO must be below HI, and N at least 2"),
+        ("--param noise=0:1:1", "is empty: LO must be below HI, and N at least 2"),
+        ("--param noise=0:1:0", "is empty"),
+        ("--param noise", "expected NAME=LO:HI:N such as noise=0:2:5, got 'noise'"),
+        ("--param noise=0:2", "expected NAME=LO:HI:N"),
+        ("--param noise=a:b:c", "expected NAME=LO:HI:N"),
+        ("--param nois=0:2:3", "did you mean noise"),
+        ("--param noise=0:9:3", "parameter noise must lie in [0, 5] (factor), got 9"),
+        ("--param noise=nan:2:3", "must lie in [0, 5] (factor), got nan"),
+        ("--param exclusive=0:2:2", "exclusive must be a whole number from 0 to 1, got 2"),
+        ("--param tool_budget=5:25:4", "takes whole numbers, and 5 to 25 in 4 values gives 11.6667"),
+        ("--param delay_min=1:8:8", "contradictory parameters: delay_min is above delay_max"),
+        ("--param noise=0:1:2 --param noise=0:2:2", "parameter noise is given twice"),
+        ("--param noise=0:1:2 --env-set noise=1", "both set (--env-set) and varied (--param)"),
+        ("--param noise=0:1:400 --param flash_error=0:0.1:400", "the grid has 160,000 environments, at most 100,000"),
+        ("--param noise=0:1:999999", "too many values: at most 100,000"),
+        ("--param noise=0:1:2 --batch 0", "batch must be"),
+        ("--param noise=0:1:2 --episodes 0", "episodes must be"),
+        ("--param noise=0:1:2 --seed -1", "seed must be"),
+        ("--episodes 0", "episodes must be"),
+        ("--policy never-raise", "only once"),
+        ("--sobol 64", "give at least two ranges"),
+        ("--sobol 64 --param noise=0:2:3 --param flash_error=0:0.1:2", "expected NAME=LO:HI such as noise=0:2"),
+        ("--sobol 48 --param noise=0:2 --param flash_error=0:0.1", "must be a power of 2 from 16 on, got 48"),
+        ("--sobol 65536 --param noise=0:2 --param flash_error=0:0.1", "make 262,144 environments"),
+        ("--sobol 64 --param noise=0:2 --param max_pending=1:3", "max_pending is static"),
+    ],
+)
+def test_bad_input_is_one_line(monkeypatch, capsys, arguments, message):
+    command = ["sensitivity", "--policy", "never-raise", *arguments.split()]
+    code, out, err = arena(monkeypatch, capsys, *command)
+    assert (code, out, err.count("\n")) == (2, "", 1) and message in err
+
+
+def test_more_policies_than_letters_are_refused(monkeypatch, capsys):
+    policies = [text for i in range(27) for text in ("--policy", f"greedy-equity:amount={i + 1}e6")]
+    code, _, err = arena(monkeypatch, capsys, "sensitivity", *policies)
+    assert code == 2 and "at most 26 policies are ranked, got 27" in err
