@@ -7,7 +7,9 @@ from pathlib import Path
 import jax
 
 import arena_jax
+from arena_jax.analysis.contrast_view import ablation_rows, comparison_rows
 from arena_jax.analysis.fidelity import Verdict, published_findings
+from arena_jax.analysis.sensitivity_view import map_rows, plane_rows
 from arena_jax.analysis.table import fidelity_cells
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
@@ -39,19 +41,23 @@ def spec_rows(tree):
     ]
 
 
+def found(name):
+    """What `arena-jax ... --json > benchmarks/results/<name>.json` found; the README has the commands."""
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
 def fidelity_rows():
     """What `arena-jax fidelity --json > benchmarks/results/fidelity.json` found."""
-    found = {row["finding"]: row for row in json.loads((RESULTS / "fidelity.json").read_text())["findings"]}
+    rows = {row["finding"]: row for row in found("fidelity")["findings"]}
     for finding in published_findings()[1]:
-        row = found[finding.claim]
+        row = rows[finding.claim]
         figures = [row[name] for name in ("measured", "low", "high", "allowance", "verdict")]
         yield fidelity_cells(Verdict(finding, *figures)) | {"Source": SOURCES[finding.source]}
 
 
 def throughput_rows():
     """What `python -m benchmarks.throughput --out benchmarks/results/throughput.json` found on two cores."""
-    found = json.loads((RESULTS / "throughput.json").read_text())
-    for cell in found["comparison"]:
+    for cell in found("throughput")["comparison"]:
         if cell["cores"] == 2 and cell["batch"] in (4096, 16_384, 65_536):
             ratios = {f"x {name}": f"{ratio:.3g}" for name, ratio in cell["ratio"].items()}
             share = {"of the bound": f"{cell['bound_share']:.0%}"}
@@ -68,6 +74,10 @@ def tables():
     return listed | {
         "action": markdown(spec_rows(env.action_spec)),
         "observation": markdown(spec_rows(env.observation_spec)),
+        "compare": markdown(comparison_rows(found("compare")["metrics"])),
+        "ablation": markdown(ablation_rows(found("ablation")["results"][0])),
+        "planes": markdown(plane_rows(found("sensitivity"))),
+        "ranking": markdown(map_rows(found("sensitivity"))),
         "fidelity": markdown(list(fidelity_rows())),
         "throughput": markdown(list(throughput_rows())),
     }
@@ -75,8 +85,8 @@ def tables():
 
 def rendered(text):
     """The README with every marked table rendered afresh."""
-    found = tables()
-    return MARKED.sub(lambda match: f"<!-- table: {match[1]} -->\n{found[match[1]]}\n<!-- end -->", text)
+    made = tables()
+    return MARKED.sub(lambda match: f"<!-- table: {match[1]} -->\n{made[match[1]]}\n<!-- end -->", text)
 
 
 if __name__ == "__main__":

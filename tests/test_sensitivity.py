@@ -92,6 +92,9 @@ def test_elasticities_are_the_percent_of_one_percent(terms):
     assert found["revenue_multiple"].value == pytest.approx((more / base - 1) * 100)
     assert all(one.low < one.value < one.high for one in found.values())
     assert np.isnan(elasticities(terms["one-shot-equity"])["tool_cost"].value)
+    single = np.concatenate([terms[POLICY][:1], np.zeros((99, 3))])
+    lone = elasticities(single)["revenue_multiple"]
+    assert lone.value == pytest.approx(5 * single[0, 0] / scores(single, 5e3, 5.0)[0]) and np.isnan(lone.low)
 
 
 def test_policies_of_unlike_episodes_are_not_ranked(terms):
@@ -104,37 +107,38 @@ def test_one_policy_has_a_surface_and_no_ranking(terms):
     alone = {POLICY: terms[POLICY]}
     ranked = ranking(alone, np.array([0.0, 1.0]), np.array([5.0]))
     assert ranked.clear.shape == (2, 1, 0) and np.isnan(ranked.tau).all()
-    assert len(surface_tables(alone, ranked, "t")) == 1
-    json.dumps(surface_json(alone, ranked), allow_nan=False)
+    found = json.loads(json.dumps(surface_json(alone, ranked), allow_nan=False))
+    assert len(surface_tables(found, "t")) == 1
 
 
 def test_a_grid_is_every_environment_made_by_itself():
     """Chunked, filled up, over a static parameter; every environment on the same draws."""
-    values = grid(parse_ranges(["noise=0:2:3", "exclusive=0:1:2", "delay_max=2:6:2"]))
-    assert [len(column) for column in values.values()] == [12] * 3 and list(values["delay_max"][:2]) == [2.0, 6.0]
-    # 5 of the 6 environments of a static value at a time
-    chunks = list(play_environments(GREEDY, values, episodes=40, seed=4, batch=200))
-    assert [len(where) for where, _ in chunks] == [5, 1, 5, 1]
+    values = grid(parse_ranges(["noise=0:2:2", "exclusive=0:1:2", "delay_max=2:6:2"]))
+    assert [len(column) for column in values.values()] == [8] * 3 and list(values["delay_max"][:2]) == [2.0, 6.0]
+    # 3 of the 4 environments of a static value at a time
+    chunks = list(play_environments(GREEDY, values, episodes=40, seed=4, batch=120))
+    assert [list(where) for where, _ in chunks] == [[0, 1, 4], [5], [2, 3, 6], [7]]
     seen = {}
     for where, metrics in chunks:
         seen |= {int(index): {name: found[row] for name, found in metrics.items()} for row, index in enumerate(where)}
-    assert sorted(seen) == list(range(12))
-    for index in (0, 11):
-        made = {name: column[index] for name, column in values.items()}
-        record = played(GREEDY, 40, **(made | {"exclusive": bool(made["exclusive"])}))
-        expected = episode_metrics(record)
+    for index in (2, 3, 6, 7):
+        assert values["exclusive"][index] == 1
+        expected = episode_metrics(
+            played(GREEDY, 40, noise=values["noise"][index], delay_max=values["delay_max"][index])
+        )
         np.testing.assert_array_equal(seen[index]["months"], expected["months"])
         np.testing.assert_allclose(seen[index]["score"], expected["score"], rtol=1e-4)
-    # episodes in blocks where one environment alone is more than a batch
-    blocks = list(play_environments(GREEDY, {"noise": np.array([1.0])}, episodes=60, seed=4, batch=40))
-    np.testing.assert_array_equal(blocks[0][1]["months"], episode_metrics(played(GREEDY, 60))["months"][None])
+        # a policy that never closes its books does the same where closings are no action
+        np.testing.assert_array_equal(seen[index - 2]["months"], expected["months"])
+    assert len({tuple(found["months"]) for found in seen.values()}) == 4
 
 
 def test_cells_change_against_the_own_values():
+    """Episodes in blocks, as one environment's are more than a batch."""
     values = grid(parse_ranges(["delay_max=1:6:2"]))
     env = arena_jax.make(noise=0.5)
-    played = play_environments(GREEDY, values, episodes=100, seed=4, overrides={"noise": 0.5})
-    short, own = grid_cells(env, GREEDY, values, played, 100, 4)
+    chunks = play_environments(GREEDY, values, episodes=60, seed=4, overrides={"noise": 0.5}, batch=40)
+    short, own = grid_cells(env, GREEDY, values, chunks, 60, 4)
     assert (short.parameters, own.parameters) == ({"delay_max": 1.0}, {"delay_max": 6.0})
     assert own.differences["months"].mean == 0.0 and own.differences["full_survival"].low < 0.0
     change = short.metrics["months"].mean - own.metrics["months"].mean
@@ -186,10 +190,10 @@ def test_samples_lie_in_their_ranges_and_counts_are_whole():
 
 
 def test_the_command_prints_surface_grid_and_indices(monkeypatch, capsys):
-    command = ["sensitivity", "--policy", "greedy-equity", "--policy", "one-shot-equity", "--episodes", "64"]
+    command = ["sensitivity", "--policy", "greedy-equity", "--policy", "greedy-equity:amount=1e3", "--episodes", "64"]
     code, out, err = arena(monkeypatch, capsys, *command)
     assert (code, err) == (0, "") and "\x1b" not in out
-    assert "Kendall's tau" in out and "one-shot-equity" in out and "change places" in out
+    assert "Kendall's tau" in out and "greedy-equity:amount=1e3" in out and "change places" in out
     given = ["--param", "revenue_multiple=1:3:2"]
     found = json.loads(arena(monkeypatch, capsys, *command, *given, "--json")[1])
     assert (found["revenue_multiple"], found["tool_cost"]) == ([1, 3], [5000])

@@ -22,7 +22,7 @@ from arena_jax.analysis.surface import (
     elasticities,
     scores,
 )
-from arena_jax.analysis.table import figure, interval, money, or_null, plain_table, signed
+from arena_jax.analysis.table import figure, interval, money, or_null, plain_estimate, plain_table, signed
 from arena_jax.errors import ArenaError
 
 MAX_POLICIES = len(string.ascii_uppercase)
@@ -36,90 +36,13 @@ def check_letters(policies: Sequence[str]) -> None:
         raise ArenaError(f"at most {MAX_POLICIES} policies are ranked, got {len(policies)}")
 
 
-def surface_rows(terms: Terms) -> list[dict[str, str]]:
-    """Per policy the plane of its mean score and the elasticities, as text by heading."""
-    rows = []
-    for letter, (label, found) in zip(string.ascii_uppercase, terms.items(), strict=False):
-        revenue, cash, calls = found.mean(axis=0)
-        change = elasticities(found)
-        rows.append(
-            {
-                "": letter,
-                "Policy": label,
-                "Score": money(scores(found, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE).mean()),
-                "of which m ×": money(revenue),
-                "cash": money(cash),
-                "less λ ×": f"{calls:.1f} calls",
-                "Elasticity in m": _with_interval(change["revenue_multiple"]),
-                "in λ": _with_interval(change["tool_cost"]),
-            }
-        )
-    return rows
-
-
-def surface_tables(terms: Terms, ranked: Ranking, title: str) -> list[Table | str]:
-    """The planes; for several policies where they change places, and the map of rankings; notes."""
-    rows = surface_rows(terms)
-    planes = plain_table(title)
-    for heading in rows[0]:
-        planes.add_column(heading, justify="left" if heading in ("", "Policy") else "right", overflow="fold")
-    for row in rows:
-        planes.add_row(*map(escape, row.values()))
-    planes.caption = (
-        "Mean score = m × revenue of 12 months + cash − λ × calls, bankrupt episodes 0: a plane in λ and m. Score and "
-        "elasticities (% of score for 1% more, 95% interval) at "
-        f"λ = {money(DEFAULT_TOOL_COST)}, m = {DEFAULT_MULTIPLE:g}."
-    )
-    if len(terms) < 2:
-        return [planes]
-    least = np.nanmin(ranked.tau) if not np.isnan(ranked.tau).all() else math.nan
-    note = (
-        "=: the lead is not told from zero (95%, paired). Kendall's tau against the ranking at "
-        f"({DEFAULT_TOOL_COST:,.0f}, {DEFAULT_MULTIPLE:g}): {_tau(least)} at the least, 1 on "
-        f"{np.mean(ranked.tau > 1 - 1e-12):.0%} of the grid."
-    )
-    return [planes, _changes_table(terms), _map_table(ranked), note]
-
-
-def _changes_table(terms: Terms) -> Table:
-    table = plain_table("\nWhere two policies change places")
-    table.add_column("")
-    table.add_column(f"λ at m = {DEFAULT_MULTIPLE:g}", justify="right")
-    table.add_column(f"m at λ = {money(DEFAULT_TOOL_COST)}", justify="right")
-    for pair in crossings(terms):
-        letters = f"{string.ascii_uppercase[pair['a']]}, {string.ascii_uppercase[pair['b']]}"
-        tool_cost = "nowhere" if pair["tool_cost"] is None else money(pair["tool_cost"])
-        multiple = "nowhere" if pair["revenue_multiple"] is None else f"{pair['revenue_multiple']:.2f}"
-        table.add_row(letters, tool_cost, multiple)
-    return table
-
-
-def _map_table(ranked: Ranking) -> Table:
-    table = plain_table("\nRanking by mean score, the best first: λ down, m across")
-    table.add_column("λ", justify="right", no_wrap=True)
-    for multiple in ranked.multiples:
-        table.add_column(f"{multiple:.4g}", no_wrap=True)
-    for i, tool_cost in enumerate(ranked.tool_costs):
-        cells = [_order(ranked.order[i, j], ranked.clear[i, j]) for j in range(len(ranked.multiples))]
-        table.add_row(money(tool_cost), *cells)
-    return table
-
-
-def crossings(terms: Terms) -> list[dict[str, Any]]:
-    """Per pair of policies, by index, where they change places; null where nowhere from 0 up."""
-    found = []
-    for (i, one), (j, other) in itertools.combinations(enumerate(terms.values()), 2):
-        tool_cost, multiple = crossing(one, other)
-        found.append({"a": i, "b": j, "tool_cost": or_null(tool_cost), "revenue_multiple": or_null(multiple)})
-    return found
-
-
 def surface_json(terms: Terms, ranked: Ranking) -> dict[str, Any]:
-    """The same as plain data; `means` [P][L][M] in $, `order` indices of policies, the best first."""
+    """Planes, elasticities and rankings; `means` [P][L][M] in $, `order` indices of policies, the best first."""
     return {
         "policies": [
             {
                 "policy": label,
+                "score": scores(found, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE).mean(),
                 "revenue": found[:, 0].mean(),
                 "cash": found[:, 1].mean(),
                 "calls": found[:, 2].mean(),
@@ -136,8 +59,85 @@ def surface_json(terms: Terms, ranked: Ranking) -> dict[str, Any]:
         "order": ranked.order.tolist(),
         "clear": ranked.clear.tolist(),
         "tau": [[or_null(value) for value in row] for row in ranked.tau.tolist()],
-        "crossings": crossings(terms),
+        "crossings": _crossings(terms),
     }
+
+
+def _crossings(terms: Terms) -> list[dict[str, Any]]:
+    """Per pair of policies, by index, where they change places; null where nowhere from 0 up."""
+    found = []
+    for (i, one), (j, other) in itertools.combinations(enumerate(terms.values()), 2):
+        tool_cost, multiple = crossing(one, other)
+        found.append({"a": i, "b": j, "tool_cost": or_null(tool_cost), "revenue_multiple": or_null(multiple)})
+    return found
+
+
+def plane_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Per policy the plane of its mean score and the elasticities, as text by heading, from `surface_json`."""
+    return [
+        {
+            "": letter,
+            "Policy": one["policy"],
+            "Score": money(one["score"]),
+            "m ×": money(one["revenue"]),
+            "plus cash": money(one["cash"]),
+            "less λ ×": f"{one['calls']:,.1f} calls",
+            "Elasticity in m": _span(*one["elasticities"]["revenue_multiple"].values()),
+            "in λ": _span(*one["elasticities"]["tool_cost"].values()),
+        }
+        for letter, one in zip(string.ascii_uppercase, found["policies"], strict=False)
+    ]
+
+
+def map_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Per λ the rankings over m, as text by heading, from `surface_json`: `AC=B` where C's lead over B is not clear."""
+    multiples = [f"m = {multiple:.4g}" for multiple in found["revenue_multiple"]]
+    return [
+        {"λ": money(tool_cost)} | dict(zip(multiples, map(_order, order, clear), strict=True))
+        for tool_cost, order, clear in zip(found["tool_cost"], found["order"], found["clear"], strict=True)
+    ]
+
+
+def surface_tables(found: Mapping[str, Any], title: str) -> list[Table | str]:
+    """From `surface_json` the planes; for several policies where they change places, and the map of rankings; notes."""
+    planes = _rows_table(plane_rows(found), title, left=("", "Policy"))
+    planes.caption = (
+        "Mean score = m × revenue of 12 months + cash − λ × calls, bankrupt episodes 0: a plane in λ and m. Score and "
+        "elasticities (% of score for 1% more, 95% interval) at "
+        f"λ = {money(DEFAULT_TOOL_COST)}, m = {DEFAULT_MULTIPLE:g}."
+    )
+    if len(found["policies"]) < 2:
+        return [planes]
+    tau = [value for row in found["tau"] for value in row if value is not None]
+    note = (
+        "=: the lead is not told from zero (95%, paired). Kendall's tau against the ranking at "
+        f"({DEFAULT_TOOL_COST:,.0f}, {DEFAULT_MULTIPLE:g}): {_tau(min(tau, default=math.nan))} at the least, 1 on "
+        f"{np.mean(np.array(tau) > 1 - 1e-12) if tau else 0:.0%} of the grid."
+    )
+    ranks = _rows_table(map_rows(found), "\nRanking by mean score, the best first", left=())
+    return [planes, _changes_table(found), ranks, note]
+
+
+def _rows_table(rows: Sequence[Mapping[str, str]], title: str, left: Sequence[str]) -> Table:
+    table = plain_table(title)
+    for heading in rows[0]:
+        table.add_column(heading, justify="left" if heading in left else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row.values()))
+    return table
+
+
+def _changes_table(found: Mapping[str, Any]) -> Table:
+    table = plain_table("\nWhere two policies change places")
+    table.add_column("")
+    table.add_column(f"λ at m = {DEFAULT_MULTIPLE:g}", justify="right")
+    table.add_column(f"m at λ = {money(DEFAULT_TOOL_COST)}", justify="right")
+    for pair in found["crossings"]:
+        letters = f"{string.ascii_uppercase[pair['a']]}, {string.ascii_uppercase[pair['b']]}"
+        tool_cost = "nowhere" if pair["tool_cost"] is None else money(pair["tool_cost"])
+        multiple = "nowhere" if pair["revenue_multiple"] is None else f"{pair['revenue_multiple']:.2f}"
+        table.add_row(letters, tool_cost, multiple)
+    return table
 
 
 def grid_tables(grids: Mapping[str, Sequence[Cell]], size: str) -> list[Table | str]:
@@ -172,7 +172,7 @@ def _grid_table(label: str, cells: Sequence[Cell]) -> Table:
         for name in SHOWN:
             unit, found = METRICS[name].unit, cell.metrics[name]
             row.append(f"{figure(unit, found.mean)} ({interval(unit, found.low, found.high)})")
-            row.append(signed(unit, cell.differences[name]))
+            row.append(signed(unit, plain_estimate(cell.differences[name])))
         table.add_row(*row)
     return table
 
@@ -203,15 +203,14 @@ def rankings(grids: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
 
 def grid_json(grids: Mapping[str, Sequence[Cell]]) -> list[dict[str, Any]]:
     """The same as plain data."""
-    plain = lambda found: {name: or_null(getattr(found, name)) for name in ("mean", "low", "high")}
     return [
         {
             "policy": label,
             "cells": [
                 {
                     "parameters": cell.parameters,
-                    "metrics": {name: plain(found) for name, found in cell.metrics.items()},
-                    "differences": {name: plain(found) for name, found in cell.differences.items()},
+                    "metrics": {name: plain_estimate(found) for name, found in cell.metrics.items()},
+                    "differences": {name: plain_estimate(found) for name, found in cell.differences.items()},
                 }
                 for cell in cells
             ],
@@ -265,16 +264,13 @@ def sobol_json(results: Mapping[str, Indices]) -> list[dict[str, Any]]:
     ]
 
 
-def _with_interval(found: Any) -> str:
-    return _span(found.value, found.low, found.high)
+def _span(value: float | None, low: float | None, high: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
 
 
-def _span(value: float, low: float, high: float) -> str:
-    return "–" if math.isnan(value) else f"{value:.3f} ({low:.3f} to {high:.3f})"
-
-
-def _order(order: np.ndarray, clear: np.ndarray) -> str:
-    """`AC=B`: A leads clearly, C is ahead of B, but not clearly."""
+def _order(order: Sequence[int], clear: Sequence[bool]) -> str:
     links = ["" if is_clear else "=" for is_clear in clear]
     return "".join(string.ascii_uppercase[i] + link for i, link in zip(order, [*links, ""], strict=True))
 

@@ -19,6 +19,7 @@ from arena_jax.structs import TOOLS, Record
 
 DEFAULT_TOOL_COST: float = Params().tool_cost
 DEFAULT_MULTIPLE: float = Params().revenue_multiple
+_FEW_SURVIVORS = 20
 
 
 @dataclass(frozen=True)
@@ -102,11 +103,16 @@ def crossing(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
 
 
 def elasticities(terms: np.ndarray) -> dict[str, Elasticity]:
-    """Elasticities of the mean score in λ and m at their defaults, by parameter name; NaN where nothing survives."""
+    """Elasticities of the mean score in λ and m at their defaults, by parameter name; NaN where nothing survives.
+
+    Where fewer than 20 episodes survive they have no interval: some resamples would hold no survivor.
+    """
     total = scores(terms, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE)
     parts = {"tool_cost": -DEFAULT_TOOL_COST * terms[:, 2], "revenue_multiple": DEFAULT_MULTIPLE * terms[:, 0]}
     if not total.any():
         return {name: Elasticity(np.nan, np.nan, np.nan) for name in parts}
+    if np.count_nonzero(total) < _FEW_SURVIVORS:
+        return {name: Elasticity(part.sum() / total.sum(), np.nan, np.nan) for name, part in parts.items()}
     return {name: Elasticity(*bootstrap("rate", part, total)) for name, part in parts.items()}
 
 

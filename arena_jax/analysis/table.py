@@ -56,9 +56,9 @@ def or_null(value: float) -> float | None:
     return None if math.isnan(value) else value
 
 
-def figure(unit: str, value: float, is_difference: bool = False) -> str:
-    """A figure; a difference carries its sign, and one of shares is in percentage points. NaN as a dash."""
-    if math.isnan(value):
+def figure(unit: str, value: float | None, is_difference: bool = False) -> str:
+    """A figure; a difference carries its sign, and one of shares is in percentage points. NaN and null as a dash."""
+    if value is None or math.isnan(value):
         return "–"
     sign = "+" if is_difference and value >= 0 else ""
     if unit == "share":
@@ -66,17 +66,21 @@ def figure(unit: str, value: float, is_difference: bool = False) -> str:
     return sign + (money(value) if unit == "$" else f"{value:.2f}" if unit == "calls" else f"{value:.1f}")
 
 
-def interval(unit: str, low: float, high: float, is_difference: bool = False) -> str:
+def interval(unit: str, low: float | None, high: float | None, is_difference: bool = False) -> str:
     """An interval of figures: `12.1% to 13.0%`, `-0.8 to -0.2 pts`; a dash where there is none."""
-    if math.isnan(low):
-        return "–"
-    return f"{figure(unit, low, is_difference).removesuffix(' pts')} to {figure(unit, high, is_difference)}"
+    least, most = figure(unit, low, is_difference), figure(unit, high, is_difference)
+    return most if most == "–" else f"{least.removesuffix(' pts')} to {most}"
 
 
-def signed(unit: str, found: Any) -> str:
-    """A difference with a mean and a 95% interval: `+1.8 pts (+1.6 to +2.0)`."""
-    between = interval(unit, found.low, found.high, True).removesuffix(" pts")
-    return f"{figure(unit, found.mean, True)} ({between})"
+def signed(unit: str, found: Mapping[str, float | None]) -> str:
+    """A difference as plain data, mean, low and high: `+1.8 pts (+1.6 to +2.0)`."""
+    between = interval(unit, found["low"], found["high"], True).removesuffix(" pts")
+    return f"{figure(unit, found['mean'], True)} ({between})"
+
+
+def plain_estimate(found: Any) -> dict[str, float | None]:
+    """Mean and 95% interval as plain data, NaN as null."""
+    return {name: or_null(getattr(found, name)) for name in ("mean", "low", "high")}
 
 
 def _cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:

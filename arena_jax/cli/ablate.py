@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from arena_jax.analysis.ablation import ablate, combinations, rq2_switches
 from arena_jax.analysis.contrast_view import ablation_table, ablations_json
@@ -51,11 +50,11 @@ def ablate_command(
             )
             for spec in policy
         }  # fmt: skip
+    results = ablations_json(found)
     if as_json:
         about = run_about(seed, env_set, scenario, worlds) | {"episodes": episodes, "source": source}
-        print_json(about | {"results": ablations_json(found)})
+        print_json(about | {"results": results})
         return
     console = table_console()
     console.print(f"{run_title(seed, env_set, scenario, worlds)}, {episodes:,} episodes a row", highlight=False)
-    for spec, ablation in found.items():
-        console.print(ablation_table(ablation, f"\n{escape(spec)}", source))
+    console.print(*[ablation_table(result, source) for result in results], sep="\n")

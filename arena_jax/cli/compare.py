@@ -48,12 +48,13 @@ def compare_command(
         results, units = play_units(
             env, [a, b], episodes=episodes, scenarios=scenarios, seed=seed, batch=batch, on_progress=advance
         )
-    found, runs, estimates = contrasts(units[a], units[b]), all_runs(units[a], units[b]), [results[a], results[b]]
+    sides = (units[a], units[b])
+    found = comparison_json([results[a], results[b]], contrasts(*sides), all_runs(*sides))
     paired = "worlds" if count > 1 else "episodes"
     if as_json:
         about = run_about(seed, env_set, scenario, worlds) | {"episodes": episodes, "a": a, "b": b, "pairs": paired}
-        print_json(about | {"metrics": comparison_json(estimates, found, runs)})
+        print_json(about | {"metrics": found})
         return
     played = f"{episodes:,} episodes{' each' if count > 1 else ''}"
     title = f"{run_title(seed, env_set, scenario, worlds)}, {played}\nA: {escape(a)}\nB: {escape(b)}"
-    table_console().print(comparison_table(comparison_rows(estimates, found, runs), title, paired))
+    table_console().print(comparison_table(comparison_rows(found), title, paired))

@@ -88,10 +88,11 @@ def sensitivity_command(
         with progress(len(policy) * episodes, "episodes") as advance:
             terms = play_terms(env, policy, episodes=episodes, seed=seed, batch=batch, on_progress=advance)
         ranked = ranking(terms, *_scoring_axes(ranges or parse_ranges(list(SCORING.values()))))
+        found = surface_json(terms, ranked)
         if as_json:
-            print_json(about | surface_json(terms, ranked))
+            print_json(about | found)
         else:
-            console.print(*surface_tables(terms, ranked, title), sep="\n")
+            console.print(*surface_tables(found, title), sep="\n", highlight=False)
         return
     values = grid(ranges) if sobol is None else saltelli(ranges, sobol, seed)
     size = plan(env, len(values[ranges[0].name]), episodes, batch)
