@@ -40,6 +40,7 @@ def coverage(n, shares):
 def test_shares_of_many_episodes_are_covered_as_said(n):
     found = coverage(n, np.linspace(0.05, 0.95, 91))
     assert found.min() >= 0.93 and found.max() <= 0.97
+    assert found.mean() == pytest.approx(0.95, abs=0.003)
 
 
 @pytest.mark.parametrize("n", [5, 20, 199])
@@ -112,6 +113,7 @@ def test_evaluate_prints_what_five_runs_would_show(monkeypatch, capsys):
     [
         (["--runs", "1"], "whole number from 2 to 6, got 1"),
         (["--runs", "7"], "whole number from 2 to 6, got 7"),
+        (["--runs", "5", "--episodes", "79"], "--runs needs 80 episodes at the least, got 79"),
         (["--runs", "5", "--scenarios", "generated:3"], "tables of one world"),
     ],
 )

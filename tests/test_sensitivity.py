@@ -233,6 +233,7 @@ def test_the_command_prints_surface_grid_and_indices(monkeypatch, capsys):
         ("--param noise=0:1:2 --param noise=0:2:2", "parameter noise is given twice"),
         ("--param noise=0:1:2 --env-set noise=1", "both set (--env-set) and varied (--param)"),
         ("--param noise=0:1:400 --param flash_error=0:0.1:400", "the grid has 160,000 environments, at most 100,000"),
+        ("--param tool_cost=0:1:400 --param revenue_multiple=0:1:400", "the grid has 160,000 environments"),
         ("--param noise=0:1:999999", "too many values: at most 100,000"),
         ("--param noise=0:1:2 --batch 0", "batch must be"),
         ("--param noise=0:1:2 --episodes 0", "episodes must be"),

@@ -69,6 +69,8 @@ def evaluate_command(
     if runs is not None:
         if split.worlds > 1:
             raise ArenaError("--runs is about tables of one world; leave out --scenarios or name one world")
+        if each < 2 * MIN_TABLES:
+            raise ArenaError(f"--runs needs {2 * MIN_TABLES} episodes at the least, got {each}")
         check_count(f"runs (with {each:,} episodes; {MIN_TABLES} tables at least)", runs, 2, each // MIN_TABLES)
     few = {spec: FewRuns(runs) for spec in policy} if runs else {}
     with progress(len(policy) * each, "episodes") as advance:

@@ -117,5 +117,5 @@ def sensitivity_command(
 
 def _scoring_axes(ranges: Sequence[Range]) -> list[np.ndarray]:
     """The values of λ and of m; one that is not varied keeps its default."""
-    values = {one.name: grid([one])[one.name] for one in ranges}
-    return [values.get(name, np.array([getattr(Params(), name)])) for name in SCORING]
+    values = grid(ranges)
+    return [np.unique(values.get(name, getattr(Params(), name))) for name in SCORING]
