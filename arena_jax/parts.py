@@ -121,6 +121,28 @@ def read_part(folder: Path, split: Split, start: int, *, with_months: bool = Fal
     return Record(**{name: table[name].to_numpy() for name in names})
 
 
+def read_months(folder: Path, split: Split, start: int, field: str) -> np.ndarray:
+    """A recorded field of the part that begins with `start`: float64[n, months], NaN where no month was played.
+
+    Raises `ArenaError` if the file is missing or not of that part.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path, episodes = split.path(folder, "months", start), split.size(start)
+    try:
+        table = pq.read_table(path, columns=["episode", "month", field])
+    except (OSError, KeyError, pa.ArrowException):
+        raise ArenaError(f"{path} is not a readable file of months with {field}; delete it and run again") from None
+    row, month = (table[name].to_numpy().astype(np.int64) for name in ("episode", "month"))
+    row = row - start
+    if len(table) == 0 or row.min() < 0 or row.max() >= episodes or month.min() < 0:
+        raise ArenaError(f"{path} does not hold episodes {start} to {start + episodes - 1}; delete it and run again")
+    months = np.full((episodes, month.max() + 1), np.nan)
+    months[row, month] = table[field].to_numpy()
+    return months
+
+
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a run directory; raises `ArenaError` if it is none."""
     path = directory / MANIFEST

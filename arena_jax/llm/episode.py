@@ -32,9 +32,9 @@ _record = jax.jit(lambda env, state: make_record(env.params, env.scenario.crisis
 STATUS_NAMES = {RUNNING: "running", BANKRUPT: "bankrupt", COMPLETED: "survived"}
 
 
-def episode_key(seed: int) -> jax.Array:
-    """The key of a session's episode: that of episode 0 of `rollout` with the run key `jax.random.key(seed)`."""
-    return jax.random.fold_in(jax.random.key(seed), 0)
+def episode_key(seed: int, index: int = 0) -> jax.Array:
+    """The key of an episode: that of episode `index` of `rollout` with the run key `jax.random.key(seed)`."""
+    return jax.random.fold_in(jax.random.key(seed), index)
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,15 @@ class World:
     history: dict[str, np.ndarray]
 
     @classmethod
-    def make(cls, env: Arena, seed: int) -> World:
+    def make(cls, env: Arena, seed: int, index: int = 0) -> World:
         """On the CPU and in float32, so that one journal replays anywhere."""
         if not isinstance(env, Arena) or any(np.ndim(value) for value in vars(env.params).values()):
             raise ArenaError("env must be one Arena made by arena_jax.make, and no sweep")
         if jnp.result_type(float) == jnp.float64:
             raise ArenaError("agents and people play in float32: unset JAX_ENABLE_X64")
         env = jax.device_put(env, jax.local_devices(backend="cpu")[0])
-        return cls(env, episode_key(seed), {name: np.asarray(getattr(env.scenario, name)) for name in INDICATORS})
+        history = {name: np.asarray(getattr(env.scenario, name)) for name in INDICATORS}
+        return cls(env, episode_key(seed, index), history)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from arena_jax.llm.episode import plain_record
 from arena_jax.llm.journal import AGENT_STOPPED, JournalInUse, Line, plain, read_journal
 from arena_jax.llm.prompt import system_prompt
 from arena_jax.llm.run_file import FORMAT, MAX_EPISODES, ONE_WORLD, OWN_WORLDS, RUN, own_file, read_json, read_run
-from arena_jax.llm.session import ArenaSession, confirm
+from arena_jax.llm.session import ArenaSession, OnLine, confirm
 from arena_jax.llm.tool_schemas import formatted, make_tools
 from arena_jax.params import parse_overrides
 from arena_jax.scenario import digest
@@ -226,13 +226,17 @@ def _open(directory: Path, episode: int, agent: str, model: str) -> ArenaSession
     )
 
 
-def confirm_episode(directory: Path, episode: int) -> None:
-    """Replay the journal of an episode; raises `ArenaError` where it is not what the world gives."""
+def confirm_episode(directory: Path, episode: int, on_line: OnLine = lambda line, episode: None) -> None:
+    """Replay the journal of an episode; raises `ArenaError` where it is not what the world gives.
+
+    on_line: see `ArenaSession.replay`.
+    """
     confirm(
         run_environment(directory, episode),
         run_seed(directory, episode),
         journal_path(directory, episode),
         disclose_horizon=read_run(directory)["disclose_horizon"],
+        on_line=on_line,
     )
 
 

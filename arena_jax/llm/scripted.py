@@ -1,7 +1,7 @@
 """Any policy through a session: what an agent's adapter does, with a policy in the agent's place.
 
-The policy's keys are those that batch play gives it in episode 0 of the session's seed, so the same seed gives the
-same decisions and the same world; its observation is what the session's tools have shown.
+The policy's keys are those that batch play gives it in the same episode of the session's seed, so the same seed gives
+the same decisions and the same world; its observation is what the session's tools have shown.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Acti
 _INSTRUMENT_NAMES = {EQUITY: "equity", DEBT: "debt"}
 
 
-def play_policy(session: ArenaSession, policy: Any, seed: int) -> None:
+def play_policy(session: ArenaSession, policy: Any, seed: int, index: int = 0) -> None:
     """Play a session to its end, from its start or from where it was interrupted.
 
-    seed: the session's own, for the policy's luck. A request that the session refuses (an amount that is not allowed)
-    becomes a pass. Raises `ArenaError` if the session has calls that this policy does not decide on.
+    seed, index: the session's own, for the policy's luck. A request that the session refuses (an amount that is not
+    allowed) becomes a pass. Raises `ArenaError` if the session has calls that this policy does not decide on.
     """
     if session.calls_made == 0:
-        _Player(session, policy, seed).play()
+        _Player(session, policy, seed, index).play()
         return
     # a policy remembers: it decides again from the start, in memory, and what the journal lacks is called
-    player = _Player(ArenaSession(session.world, seed), policy, seed)
+    player = _Player(ArenaSession(session.world, seed, index=index), policy, seed, index)
     player.play()
     decided = player.session.made
     for i, (name, arguments) in enumerate(session.made):
@@ -53,10 +53,10 @@ def _is_same_call(one: tuple[str, Any], other: tuple[str, Any]) -> bool:
 class _Player:
     """A policy in front of a session, and what it has called."""
 
-    def __init__(self, session: ArenaSession, policy: Any, seed: int) -> None:
+    def __init__(self, session: ArenaSession, policy: Any, seed: int, index: int) -> None:
         self.called: list[tuple[str, dict[str, Any]]] = []
         self.session, self._policy = session, policy
-        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), POLICY_STREAM), 0)
+        self._key = jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), POLICY_STREAM), index)
         self._lost_request = False  # to last month's closing
 
     def play(self) -> None:

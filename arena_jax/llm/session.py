@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import platform
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +39,13 @@ from arena_jax.llm.journal import (
 from arena_jax.llm.paging import compact
 from arena_jax.llm.prompt import PROMPT_VERSION, sha256, system_prompt
 from arena_jax.llm.tool_schemas import checked_arguments, formatted, make_tools
+from arena_jax.rollout import POLICY_STREAM
 from arena_jax.scenario import digest
 from arena_jax.structs import Observation, Record
 from arena_jax.version import __version__
 
 _PINNED = ("parameters_sha256", "trajectory_sha256", "prompt_sha256", "tools_sha256")  # what a resumed episode keeps
+OnLine = Callable[[Line, Episode], None]
 
 
 class ArenaSession:
@@ -58,6 +60,7 @@ class ArenaSession:
         'Feb 2xx0'
 
     seed: whole number in [0, 2^32); the world is that of episode 0 of `rollout(env, policy, jax.random.key(seed), 1)`.
+    index: number of another episode of that rollout.
     journal: file of the episode. If it is there, the episode is replayed and goes on where it stopped; None keeps none.
     agent, model: who plays, for the journal's header; a journal keeps those it was begun with.
     disclose_horizon: tell the agent the number of months (the paper's agents are not told).
@@ -75,9 +78,11 @@ class ArenaSession:
         agent: str = "",
         model: str = "",
         disclose_horizon: bool = False,
+        index: int = 0,
     ) -> None:
         check_count("seed", seed, 0, MAX_SEED)
-        self._world = World.make(env, seed)
+        check_count("episode", index, 0, POLICY_STREAM - 1)
+        self._world = World.make(env, seed, index)
         self._tools = make_tools(env.params)
         self._lock = threading.Lock()
         self._episode = begin(self._world)
@@ -274,8 +279,11 @@ class ArenaSession:
         if not self._is_end_noted:  # cut between the last call and the end
             journal.append(self._end_lines(self._episode))
 
-    def replay(self, path: Path, lines: list[Line]) -> None:
-        """Take a fresh session through a journal's lines; raises `ArenaError` naming the first that does not fit."""
+    def replay(self, path: Path, lines: list[Line], on_line: OnLine = lambda line, episode: None) -> None:
+        """Take a fresh session through a journal's lines; raises `ArenaError` naming the first that does not fit.
+
+        on_line: called after every line but the header with the snapshot that it leads to, hidden state and all.
+        """
         found = lines[0] if lines else {}
         for name in _PINNED:
             if found.get(name) != self._header[name]:
@@ -292,6 +300,7 @@ class ArenaSession:
                 self._replay_call(where, line)
             elif line["type"] == "nudge":
                 self.nudges += 1
+            on_line(line, self._episode)
 
     def _replay_end(self, where: str, line: Line) -> None:
         status, known = line["status"], self._episode.status
@@ -329,7 +338,18 @@ class ArenaSession:
         self._made.append((name, checked))
 
 
-def confirm(env: Arena, seed: int, path: Path, *, disclose_horizon: bool = False) -> None:
-    """Replay a journal and write nothing; raises `ArenaError` where it is not what the world gives."""
-    session = ArenaSession(env, seed, disclose_horizon=disclose_horizon)
-    session.replay(path, read_journal(path))
+def confirm(
+    env: Arena,
+    seed: int,
+    path: Path,
+    *,
+    disclose_horizon: bool = False,
+    index: int = 0,
+    on_line: OnLine = lambda line, episode: None,
+) -> None:
+    """Replay a journal and write nothing; raises `ArenaError` where it is not what the world gives.
+
+    on_line: see `ArenaSession.replay`.
+    """
+    session = ArenaSession(env, seed, disclose_horizon=disclose_horizon, index=index)
+    session.replay(path, read_journal(path), on_line)

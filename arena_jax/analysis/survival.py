@@ -1,0 +1,53 @@
+"""How long companies live: the Kaplan-Meier estimate over months, from scipy."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+
+from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Moments, estimate
+
+
+@dataclass(frozen=True)
+class Survival:
+    """S(t), the share of n companies that live through t months, for t = 0, 1, ... : float64[t], with a 95% interval.
+
+    At a crisis month S is the share that passes it in Table 1, unless players stopped before.
+    """
+
+    n: int
+    deaths: int
+    share: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def median(self) -> int | None:
+        """The first month by which half of the companies are bankrupt; None if fewer ever are."""
+        below = np.flatnonzero(self.share <= 0.5)
+        return int(below[0]) if len(below) else None
+
+
+def survival(months_played: np.ndarray, bankrupt: np.ndarray) -> Survival:
+    """Kaplan-Meier of n >= 1 episodes: int[n] months played, bool[n] whether bankruptcy ended them.
+
+    The others are censored: they reached the horizon, or their player stopped while the company lived. The interval is
+    the exponential Greenwood one; where the estimate is 0 or 1, which leaves that undefined, Wilson's for n companies.
+    """
+    from scipy import stats  # a second of start-up that only a finished evaluation pays
+
+    months = np.asarray(months_played, dtype=np.int64)
+    found = stats.ecdf(stats.CensoredData.right_censored(months, ~np.asarray(bankrupt))).sf
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The confidence interval is undefined", RuntimeWarning)
+        interval = found.confidence_interval(CONFIDENCE, method="log-log")
+    time = np.arange(months.max() + 1)
+    share = found.evaluate(time)
+    low, high = interval.low.evaluate(time), interval.high.evaluate(time)
+    for certain in (0.0, 1.0):
+        at = share == certain
+        wilson = estimate(METRICS["full_survival"], Moments(len(months), certain, 0.0))
+        low[at], high[at] = wilson.low, wilson.high
+    return Survival(len(months), int(np.count_nonzero(bankrupt)), share, low, high)
