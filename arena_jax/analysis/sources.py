@@ -90,7 +90,7 @@ class Ground:
     @property
     def changed(self) -> tuple[str, ...]:
         """Parameters that differ from the defaults, as NAME=VALUE."""
-        defaults = _plain(make_params())
+        defaults = plain_params(make_params())
         return tuple(
             f"{name}={value:.7g}" for name, value in self.parameters.items() if np.float32(value) != defaults[name]
         )
@@ -107,6 +107,11 @@ class Ground:
         """The trajectory, where it is the default one."""
         default = default_scenario()
         return default if self.trajectory == digest(default) else None
+
+    @property
+    def crisis_months(self) -> tuple[int, ...]:
+        """Months that Table 1's crises are passed in, where they are known."""
+        return () if self.scenario is None else tuple(np.asarray(self.scenario.crisis_months).tolist())
 
 
 @dataclass(frozen=True)
@@ -178,7 +183,8 @@ def _is_journals(directory: Path) -> bool:
     return (directory / RUN).exists()
 
 
-def _plain(params: Params) -> dict[str, Any]:
+def plain_params(params: Params) -> dict[str, Any]:
+    """Parameters by name as plain numbers, as a manifest holds them."""
     return {name: np.asarray(value).tolist() for name, value in vars(params).items()}
 
 
@@ -188,7 +194,7 @@ def _ground(directory: Path) -> Ground:
         env = run_environment(directory, 0)
         return Ground(
             version=run["arena_jax"],
-            parameters=_plain(env.params),
+            parameters=plain_params(env.params),
             trajectory=None if run["scenarios"] else run["trajectories_sha256"][0],
             scenarios=run["scenarios"],
             disclosed=run["disclose_horizon"],

@@ -29,6 +29,13 @@ class Survival:
         below = np.flatnonzero(self.share <= 0.5)
         return int(below[0]) if len(below) else None
 
+    def at(self, month: int) -> tuple[float, float, float] | None:
+        """S and its interval at a month; None past the last month that was observed, unless nobody lived so long."""
+        if month >= len(self.share) and self.share[-1] > 0:
+            return None
+        month = min(month, len(self.share) - 1)
+        return float(self.share[month]), float(self.low[month]), float(self.high[month])
+
 
 def survival(months_played: np.ndarray, bankrupt: np.ndarray) -> Survival:
     """Kaplan-Meier of n >= 1 episodes: int[n] months played, bool[n] whether bankruptcy ended them.

@@ -10,11 +10,13 @@ from arena_jax.cli import agent, clients
 from arena_jax.cli.ablate import ablate_command
 from arena_jax.cli.compare import compare_command
 from arena_jax.cli.evaluate import evaluate_command
+from arena_jax.cli.failures import failures_command
 from arena_jax.cli.fidelity import fidelity_command
 from arena_jax.cli.listing import list_command
 from arena_jax.cli.mcp import mcp_command
 from arena_jax.cli.merge import merge_command
 from arena_jax.cli.play import play_command
+from arena_jax.cli.report import report_command
 from arena_jax.cli.scenario import scenario_app
 from arena_jax.cli.sensitivity import sensitivity_command
 from arena_jax.version import __version__
@@ -30,6 +32,8 @@ app.command("compare")(compare_command)
 app.command("sensitivity")(sensitivity_command)
 app.command("ablate")(ablate_command)
 app.command("fidelity")(fidelity_command)
+app.command("failures")(failures_command)
+app.command("report")(report_command)
 app.command("merge")(merge_command)
 app.command("list")(list_command)
 app.add_typer(scenario_app, name="scenario")
