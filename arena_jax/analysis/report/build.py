@@ -30,25 +30,21 @@ def report_page(sources: Sources, figures: list[Figure]) -> bytes:
         ("Environment", f"{ENVIRONMENTS[0]}, arena_jax {ground.version}"),
         ("World", ground.world),
         ("Parameters", ", ".join(ground.changed) or "the defaults"),
-        ("Episodes", "; ".join(f"{s.label}: n {s.n:,}, {s.seeds}" for s in sources.sources)),
+        ("Episodes", "\n".join(f"{s.label}: n {s.n:,}, {s.seeds}" for s in sources.sources)),
     ]
     if sources.left_out:
         facts.append(("Left out", ", ".join(f"{n} {status}" for status, n in sorted(sources.left_out.items()))))
     sections = [figure_section(figure, opens_table=figure.key == "table-1") for figure in figures]
     links = [(figure.key, figure.title) for figure in figures]
     sections.append(_failures_section(sources))
-    title = (
-        f"{ENVIRONMENTS[0]}: {len(sources.sources)} {'policy' if len(sources.sources) == 1 else 'policies'} or players"
-    )
-    return page(title, facts, sections, [*links, ("failures", "How companies fail")])
+    return page(f"{ENVIRONMENTS[0]}: report", facts, sections, [*links, ("failures", "How companies fail")])
 
 
 def _failures_section(sources: Sources) -> str:
-    tables = []
+    body = ""
     for found in failures(sources):
         rows = failures_rows(found)
         table = DataTable([name or "Figure" for name in rows[0]], [list(row.values()) for row in rows])
-        alive = survival_line(found.survival, sources.ground.crisis_months)
-        tables.append((f"{found.label}, n {found.n:,}. Alive after {alive}.", table))
-    body = "".join(data_table(table, name, is_open=i == 0) for i, (name, table) in enumerate(tables))
+        alive = f"Alive after {survival_line(found.survival, sources.ground.crisis_months)}."
+        body += data_table(table, f"{found.label}, n {found.n:,}", is_open=not body, note=alive)
     return section("failures", "How companies fail (RQ3)", body, CAPTION, provenance(sources))

@@ -61,7 +61,10 @@ class Bars:
 
 @dataclass(frozen=True)
 class Points:
-    """A value with its interval in each row of a panel, from the top; NaN bounds draw no interval."""
+    """A value with its interval in each row of a panel, from the top; NaN bounds draw no interval.
+
+    has_bars: a bar from 0 to each value.
+    """
 
     style: Style
     rows: Sequence[int]
@@ -69,6 +72,7 @@ class Points:
     low: np.ndarray
     high: np.ndarray
     notes: Sequence[str] = ()
+    has_bars: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ Mark = Line | Bars | Points | Dots | Tiles | Span | Rule
 
 @dataclass(frozen=True)
 class Axis:
-    """unit: share, $, month or "" (a number). rows: labels for numbers, from the top. NaN: as far as the marks go."""
+    """unit: share, points, $, month or "" (a number). rows: labels for numbers, from the top. NaN: as far as the marks go."""
 
     title: str
     unit: str = ""
@@ -146,7 +150,7 @@ class DataTable:
 class Figure:
     """key: its name as a file. about: what one sees and how to read it. source: n, seed, version. missing: why there is
     nothing to draw, in place of panels. legend: styles to explain. summary: the figure in a sentence, for those who
-    can't see it."""
+    can't see it. across: panels side by side, at most."""
 
     key: str
     title: str
@@ -157,6 +161,7 @@ class Figure:
     legend: Sequence[Style] = ()
     table: DataTable = field(default_factory=lambda: DataTable((), ()))
     missing: str = ""
+    across: int = 3
 
 
 def ticks(axis: Axis, low: float, high: float, most: int = 6) -> tuple[list[float], list[str]]:
@@ -177,8 +182,9 @@ def _written(unit: str, value: float, step: float) -> str:
     if unit == "$":
         text = money(value)
         return text.replace(".0M", "M").replace(".00B", "B")
-    if unit == "share":
-        return f"{100 * value:.{_digits(100 * step)}f}%"
+    if unit in ("share", "points"):
+        text = f"{100 * value:.{_digits(100 * step)}f}"
+        return f"{text}%" if unit == "share" else text
     return f"{value:,.{_digits(step)}f}"
 
 

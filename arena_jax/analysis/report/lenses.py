@@ -12,7 +12,9 @@ import numpy as np
 from arena_jax.analysis.report.charts import provenance
 from arena_jax.analysis.report.figures import (
     BLUE,
+    GREY,
     ORANGE,
+    PALETTE,
     Axis,
     DataTable,
     Dots,
@@ -23,7 +25,6 @@ from arena_jax.analysis.report.figures import (
     Rule,
     Style,
     Tiles,
-    style,
 )
 from arena_jax.analysis.sources import Sources, plain_params
 from arena_jax.analysis.surface import DEFAULT_MULTIPLE, DEFAULT_TOOL_COST, ranking, score_terms, surface
@@ -35,67 +36,66 @@ POINTS = 21  # of each axis of the map
 TOOL_COSTS = np.linspace(0.0, 10 * DEFAULT_TOOL_COST, POINTS)
 MULTIPLES = np.linspace(0.0, 2 * DEFAULT_MULTIPLE, POINTS)
 _HERE = Style("the paper's λ and m", "#000000", shape="dot")
-_OPEN = Style("lead not told from zero (95%, paired)", "#ffffff", shape="hollow")
+_OPEN = Style("lead of the first not told from zero (95%, paired)", GREY, shape="hollow")
 _SINGLE = Style("one condition relaxed", BLUE, shape="dot")
 _PAIR = Style("two relaxed", ORANGE, shape="hollow")
 
 
 def ranking_map(sources: Sources) -> Figure:
-    """Whose mean score is the highest at each λ and m: neither changes what a fixed policy does."""
-    title = "Who leads, by λ and m"
+    """The order of mean scores at each λ and m: neither changes what a fixed policy does."""
+    title = "Ranking by λ and m"
     about = (
-        "The policy with the highest mean score at each price of a tool call (λ) and revenue multiple (m), from the "
-        "same records. A player who would have played otherwise under another λ is shown as it played."
+        "The order of mean scores, best first, at each price of a tool call (λ) and revenue multiple (m), from the "
+        "same records. A player who would have played otherwise under another λ is ranked as it played."
     )
     if len(sources.sources) < 2:
         only = "A ranking needs the records of two policies or players."
         return Figure("ranking", title, about, provenance(sources), missing=only)
     terms = {source.label: score_terms(source.record) for source in sources.sources}
-    labels = list(terms)
-    is_paired = len({(source.n, source.seeds) for source in sources.sources}) == 1
-    if is_paired:
+    if len({(source.n, source.seeds) for source in sources.sources}) == 1:
         found = ranking(terms, TOOL_COSTS, MULTIPLES)
-        means, unclear = found.means, ~found.clear[:, :, 0]
+        order, unclear = found.order, ~found.clear[:, :, 0]
     else:
         means = np.stack([surface(one, TOOL_COSTS, MULTIPLES) for one in terms.values()])
-        unclear = np.zeros(means.shape[1:], dtype=bool)
+        order = np.argsort(-means, axis=0, kind="stable").transpose(1, 2, 0)
+        unclear = np.zeros(order.shape[:2], dtype=bool)
         about += " Whether a lead is more than luck is not tested: the sources do not share their episodes."
-    first = means.argmax(axis=0)
-    leaders = sorted(set(first.ravel().tolist()))
-    styles = [style(i, labels[i]) for i in leaders]
-    leading = [Style(one.label, one.color, shape="area") for one in styles]
-    index = np.searchsorted(leaders, first)
+    written = np.array([[" > ".join(str(place + 1) for place in cell) for cell in row] for row in order])
+    orders, areas = np.unique(written, return_counts=True)
+    orders = orders[np.argsort(-areas, kind="stable")]
+    index = np.argmax(written[:, :, None] == orders, axis=-1)
+    shown = orders[: len(PALETTE) - 1]
+    styles = [Style(text, PALETTE[i], shape="area") for i, text in enumerate(shown)]
+    if len(orders) > len(shown):
+        styles.append(Style("other orders", GREY, shape="area"))
+        index = np.minimum(index, len(shown))
+    key = "; ".join(f"{i + 1} {label}" for i, label in enumerate(terms))
     notes = [
-        [
-            f"λ {money(cost)}, m {multiple:g}: {labels[first[i, j]]}, mean {money(means[first[i, j], i, j])}"
-            for i, cost in enumerate(TOOL_COSTS)
-        ]
+        [f"λ {money(cost)}, m {multiple:g}: {written[i, j]}" for i, cost in enumerate(TOOL_COSTS)]
         for j, multiple in enumerate(MULTIPLES)
     ]
-    marks: list[Mark] = [Tiles(leading, TOOL_COSTS, MULTIPLES, index.T, notes)]
+    marks: list[Mark] = [Tiles(styles, TOOL_COSTS, MULTIPLES, index.T, notes)]
     rows, columns = np.nonzero(unclear)
     if len(rows):
-        marks.append(Dots(_OPEN, TOOL_COSTS[rows], MULTIPLES[columns], "x"))
-    here = f"λ {money(DEFAULT_TOOL_COST)}, m {DEFAULT_MULTIPLE:g}"
+        marks.append(Dots(_OPEN, TOOL_COSTS[rows], MULTIPLES[columns]))
+    here = f"λ {money(DEFAULT_TOOL_COST)}, m {DEFAULT_MULTIPLE:g}, the paper's"
     marks.append(Dots(_HERE, np.array([DEFAULT_TOOL_COST]), np.array([DEFAULT_MULTIPLE]), "diamond", [here]))
     half = (TOOL_COSTS[1] / 2, MULTIPLES[1] / 2)
     x = Axis("λ, price of a tool call", "$", -half[0], float(TOOL_COSTS[-1]) + half[0])
     y = Axis("m, revenue multiple", "", -half[1], float(MULTIPLES[-1]) + half[1])
-    key = "; ".join(f"{i + 1} {label}" for i, label in enumerate(labels))
     cells = [
-        [money(cost), *[f"{first[i, j] + 1}{'?' if unclear[i, j] else ''}" for j in range(POINTS)]]
+        [money(cost), *[f"{written[i, j]}{'?' if unclear[i, j] else ''}" for j in range(POINTS)]]
         for i, cost in enumerate(TOOL_COSTS)
     ]
-    shares = ", ".join(f"{labels[i]} in {figure('share', float(np.mean(first == i)))}" for i in leaders)
     return Figure(
         key="ranking",
         title=title,
-        about=about,
+        about=f"{about} {key}.",
         source=provenance(sources),
-        summary=f"Leaders, by share of the map: {shares}.",
+        summary=f"{len(orders)} different orders; the most frequent one is {orders[0]}, where {key}.",
         panels=[Panel("", x, y, marks)],
-        legend=[*leading, _HERE, *([_OPEN] if len(rows) else [])],
-        table=DataTable((f"λ, and the leader by m ({key}; ? not told apart)", *[f"{m:g}" for m in MULTIPLES]), cells),
+        legend=[*styles, _HERE, *([_OPEN] if len(rows) else [])],
+        table=DataTable(("λ; by m (? lead not told from zero)", *[f"{m:g}" for m in MULTIPLES]), cells),
     )
 
 
@@ -121,7 +121,11 @@ def read_ablation(path: Path, sources: Sources) -> dict[str, Any]:
     return dict(found)
 
 
-_CHANGES = {"full_survival": ("change of survival", "share"), "score": ("change of score", "$")}
+# metric -> heading, unit, and unit of the axis
+_CHANGES = {
+    "full_survival": ("change of survival, points", "share", "points"),
+    "score": ("change of score", "$", "$"),
+}
 
 
 def ablation_bars(found: dict[str, Any]) -> Figure:
@@ -130,7 +134,7 @@ def ablation_bars(found: dict[str, Any]) -> Figure:
     for result in found["results"]:
         effects = result["effects"]
         names = [" + ".join(effect["switches"]) for effect in effects]
-        for metric, (heading, unit) in _CHANGES.items():
+        for metric, (heading, unit, written) in _CHANGES.items():
             marks: list[Mark] = [Rule(0.0, "no change")]
             for group, count in ((_SINGLE, 1), (_PAIR, 2)):
                 places = [i for i, effect in enumerate(effects) if len(effect["switches"]) == count]
@@ -140,10 +144,10 @@ def ablation_bars(found: dict[str, Any]) -> Figure:
                         np.array([_number(change[key]) for change in changes]) for key in ("mean", "low", "high")
                     )
                     told = [f"{names[i]}: {_change(unit, effects[i]['differences'][metric])}" for i in places]
-                    marks.append(Points(group, places, mean, low, high, told))
-            panels.append(Panel(f"{result['policy']}\n{heading}", Axis(heading, unit), Axis("", rows=names), marks))
+                    marks.append(Points(group, places, mean, low, high, told, has_bars=True))
+            panels.append(Panel(f"{result['policy']}\n{heading}", Axis(heading, written), Axis("", rows=names), marks))
         for name, effect in zip(names, effects, strict=True):
-            changes = [_change(unit, effect["differences"][metric]) for metric, (_, unit) in _CHANGES.items()]
+            changes = [_change(unit, effect["differences"][metric]) for metric, (_, unit, _) in _CHANGES.items()]
             rows.append([f"{result['policy']}: {name}", *changes, effect["published"]])
         strongest = max(effects, key=lambda effect: abs(_number(effect["differences"]["full_survival"]["mean"])))
         largest.append(f"{' + '.join(strongest['switches'])} for {result['policy']}")
@@ -157,7 +161,8 @@ def ablation_bars(found: dict[str, Any]) -> Figure:
         summary=f"The largest change of survival: {'; '.join(largest)}.",
         panels=panels,
         legend=(_SINGLE, _PAIR),
-        table=DataTable(("Relaxed", *[heading for heading, _ in _CHANGES.values()], "Paper"), rows),
+        across=len(_CHANGES),
+        table=DataTable(("Relaxed", *[heading for heading, *_ in _CHANGES.values()], "Paper"), rows),
     )
 
 

@@ -22,7 +22,7 @@ h2 { font-size: 1.25rem; margin: 0 0 .25rem; }
 a { color: #0b5394; }
 nav ul { padding: 0; display: flex; flex-wrap: wrap; gap: .25rem 1rem; list-style: none; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .2rem 1rem; margin: 1rem 0; }
-dt { font-weight: 600; } dd { margin: 0; }
+dt { font-weight: 600; } dd { margin: 0; white-space: pre-line; }
 section { border-top: 1px solid #ccc; padding: 1.25rem 0; }
 figure { margin: .5rem 0; }
 .panels { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
@@ -37,15 +37,16 @@ figure { margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
   overflow-wrap: normal; }
-th:first-child, td:first-child { text-align: left; }
+th:first-child { text-align: left; min-width: 8rem; max-width: 16rem; overflow-wrap: anywhere; }
 thead th { position: sticky; top: 0; background: #f3f3f3; }
 tbody th { font-weight: 400; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: #0b5394; }
 @media (max-width: 40rem) { body { padding: .6rem; font-size: 15px; } dl { grid-template-columns: 1fr; }
-  dd { margin-bottom: .4rem; } }
+  dd { margin-bottom: .4rem; } th:first-child { max-width: 8rem; } }
 @media print { body { max-width: none; font-size: 11pt; } nav, details:not([open]) { display: none; }
   section { break-inside: avoid; } .table { max-height: none; overflow: visible; } }
 """
+_WRAPPED = 32  # characters from which a cell of a table wraps
 _DRAW = """
 for (const place of document.querySelectorAll('[data-plot]')) {
   const drawn = JSON.parse(document.getElementById(place.dataset.plot).textContent);
@@ -118,17 +119,24 @@ def _in_script(json: str) -> str:
     return json.replace("<", "\\u003c")
 
 
-def data_table(table: DataTable, name: str, is_open: bool = False) -> str:
-    """A table that can be folded away; nothing where it has no rows."""
+def data_table(table: DataTable, name: str, is_open: bool = False, note: str = "") -> str:
+    """A table that can be folded away, with a note beneath; nothing where it has no rows."""
     if not table.rows:
         return ""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.headings)
     rows = "".join(
-        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{escape(cell)}</td>" for cell in rest)}</tr>'
+        f'<tr><th scope="row">{escape(first)}</th>{"".join(f"<td>{_cell(cell)}</td>" for cell in rest)}</tr>'
         for first, *rest in table.rows
     )
     cells = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return (
         f"<details{' open' if is_open else ''}><summary>{escape(name)}</summary>"
-        f'<div class="table" tabindex="0" role="region" aria-label="{escape(name)}">{cells}</div></details>'
+        f'<div class="table" tabindex="0" role="region" aria-label="{escape(name)}">{cells}</div>'
+        f"{f'<p class=note>{escape(note)}</p>' if note else ''}</details>"
     )
+
+
+def _cell(text: str) -> str:
+    """A figure in one line, and its interval in the next; only words wrap."""
+    lines = text.replace(" (", "\n(").split("\n")
+    return "<br>".join(escape(line.replace(" ", "\u00a0") if len(line) < _WRAPPED else line) for line in lines)

@@ -29,10 +29,10 @@ from arena_jax.errors import ArenaError
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _SYMBOLS = {"circle": "o", "square": "s", "diamond": "D", "x": "X"}
 _WIDTH, _HEIGHT, _ROW, _TEXT_LINE = 10.0, 2.9, 0.42, 0.18  # inches: page, panel, row of a panel, line of text
-_ACROSS = 3  # panels side by side, at most
-_TITLE = {1: 110, 2: 58, 3: 38}  # characters of a panel's title, by panels side by side
+_TITLE = {1: 110, 2: 60, 3: 43}  # characters of a panel's title, by panels side by side
 _NOTE = 150  # characters of a line of the foot
 _DPI = 130
+_PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}  # behind words that cross lines
 _SETTINGS: Any = {"text.parse_math": False, "font.size": 9, "font.family": "DejaVu Sans"}  # a dollar is no formula
 
 
@@ -44,7 +44,7 @@ def png(figure: Figure) -> bytes:
         from matplotlib.figure import Figure as Drawing
     except ImportError:
         raise ArenaError("a PNG needs matplotlib: pip install 'arena_jax[report]'") from None
-    across = min(len(figure.panels), _ACROSS)
+    across = min(len(figure.panels), figure.across)
     down = -(-len(figure.panels) // across)
     rows = max(len(panel.y.rows) for panel in figure.panels)
     notes = [line for text in (figure.about, figure.source) for line in textwrap.wrap(text, _NOTE)]
@@ -103,7 +103,7 @@ def _draw(axes: Any, panel: Panel, across: int, names_rows: bool) -> None:
     wrapped = (textwrap.wrap(line, _TITLE[across], break_on_hyphens=False) for line in panel.title.split("\n"))
     title = "\n".join(piece for pieces in wrapped for piece in pieces)
     above = any(isinstance(mark, Span | Rule) for mark in panel.marks)  # their names stand there
-    axes.set_title(title, fontsize=9, loc="left", pad=14 if above else 6)
+    axes.set_title(title, fontsize=8.5, loc="left", pad=14 if above else 6)
     axes.set_xlabel(panel.x.title)
     axes.set_ylabel(panel.y.title)
     axes.spines[["top", "right"]].set_visible(False)
@@ -112,7 +112,9 @@ def _draw(axes: Any, panel: Panel, across: int, names_rows: bool) -> None:
     if panel.y.rows:
         axes.set_yticks([])
         for row, label in enumerate(panel.y.rows if names_rows else ()):
-            axes.text(0, row - 0.32, f" {label}", transform=axes.get_yaxis_transform(), fontsize=8, va="center")
+            axes.text(
+                0, row - 0.32, f" {label}", transform=axes.get_yaxis_transform(), fontsize=8, va="center", bbox=_PAPER
+            )
     else:
         axes.set_yticks(*ticks(panel.y, low, high))
     axes.grid(axis="x" if panel.y.rows else "y", color="0.9", linewidth=0.8)
@@ -134,12 +136,17 @@ def _bars(axes: Any, mark: Bars) -> None:
 
 def _points(axes: Any, mark: Points) -> None:
     rows, drawn = np.asarray(mark.rows, dtype=float), ~np.isnan(mark.low)
+    if mark.has_bars:
+        axes.barh(rows, mark.x, 0.36, color=mark.style.color, alpha=0.45)
     axes.hlines(rows[drawn], mark.low[drawn], mark.high[drawn], color=mark.style.color, linewidth=2)
     axes.plot(mark.x, rows, linestyle="", clip_on=False, **_marker(mark.style))
 
 
 def _dots(axes: Any, mark: Dots) -> None:
-    axes.plot(mark.x, mark.y, _SYMBOLS[mark.symbol], color=mark.style.color, markersize=7, markeredgecolor="white")
+    is_hollow = mark.style.shape == "hollow"
+    face, edge = ("white", mark.style.color) if is_hollow else (mark.style.color, "white")
+    symbol, size = _SYMBOLS[mark.symbol], 4 if is_hollow else 8
+    axes.plot(mark.x, mark.y, symbol, color=face, markersize=size, markeredgecolor=edge, clip_on=False)
 
 
 def _tiles(axes: Any, mark: Tiles) -> None:

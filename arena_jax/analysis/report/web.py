@@ -44,11 +44,12 @@ def plot(panel: Panel, is_alone: bool) -> str:
         _DRAW[type(mark)](go, drawing, mark)
     left, right, low, high = limits(panel)
     height = _WIDE_HEIGHT if is_alone else _HEIGHT
-    x_ticks, y_ticks = ticks(panel.x, left, right, 5 if panel.x.unit != "$" else 4), ticks(panel.y, low, high)
+    most = 11 if is_alone and panel.x.unit == "month" else 4 if panel.x.unit == "$" else 5
+    x_ticks, y_ticks = ticks(panel.x, left, right, most), ticks(panel.y, low, high)
     drawing.update_layout(
         template=None,
         font={"family": _FONT, "size": 13, "color": "#1a1a1a"},
-        margin={"l": 12, "r": 16, "t": 24, "b": 44},
+        margin={"l": 12, "r": 24, "t": 24, "b": 44},
         height=max(height, _ROW * len(panel.y.rows) + 70),
         showlegend=False,
         hovermode="closest",
@@ -61,11 +62,11 @@ def plot(panel: Panel, is_alone: bool) -> str:
         yaxis=_axis(panel.y.title, [low, high], y_ticks, has_grid=not panel.y.rows),
     )
     if panel.y.rows:
-        drawing.update_yaxes(range=[high, low], showticklabels=False)
+        drawing.update_yaxes(range=[high, low], showticklabels=False, ticks="")
         for row, label in enumerate(panel.y.rows):
             drawing.add_annotation(
                 x=0, xref="paper", xanchor="left", xshift=4, y=row - 0.34, text=escape(label), showarrow=False,
-                font={"size": 12}, align="left",
+                font={"size": 12}, align="left", bgcolor="rgba(255,255,255,0.8)", borderpad=0,
             )  # fmt: skip
     return str(drawing.to_json())
 
@@ -92,6 +93,7 @@ def _axis(title: str, ends: list[float], found: tuple[list[float], list[str]], h
         "ticks": "outside",
         "ticklen": 4,
         "automargin": True,
+        "ticklabeloverflow": "allow",
         "fixedrange": True,
     }
 
@@ -99,7 +101,7 @@ def _axis(title: str, ends: list[float], found: tuple[list[float], list[str]], h
 def _hover(notes: Sequence[str]) -> dict[str, Any]:
     if not len(notes):
         return {"hoverinfo": "skip"}
-    return {"text": [escape(note) for note in notes], "hovertemplate": "%{text}<extra></extra>"}
+    return {"hovertext": [escape(note) for note in notes], "hovertemplate": "%{hovertext}<extra></extra>"}
 
 
 def _line(go: Any, drawing: Any, mark: Line) -> None:
@@ -125,12 +127,15 @@ def _points(go: Any, drawing: Any, mark: Points) -> None:
     up, down = _filled(mark.high - mark.x), _filled(mark.x - mark.low)
     error = {"type": "data", "symmetric": False, "array": up, "arrayminus": down}
     error |= {"color": mark.style.color, "thickness": 2, "width": 0}
-    face = "white" if mark.style.shape == "hollow" else mark.style.color
+    rows, face = list(mark.rows), "white" if mark.style.shape == "hollow" else mark.style.color
+    if mark.has_bars:
+        pale = {"color": mark.style.color, "opacity": 0.45}
+        drawing.add_trace(go.Bar(x=_short(mark.x), y=rows, orientation="h", width=0.36, marker=pale, hoverinfo="skip"))
     look = {"size": 9, "color": face, "line": {"width": 2, "color": mark.style.color}}
     drawing.add_trace(
         go.Scatter(
             x=mark.x,
-            y=list(mark.rows),
+            y=rows,
             mode="markers",
             marker=look,
             error_x=error,
@@ -141,7 +146,9 @@ def _points(go: Any, drawing: Any, mark: Points) -> None:
 
 
 def _dots(go: Any, drawing: Any, mark: Dots) -> None:
-    look = {"size": 10, "color": mark.style.color, "symbol": mark.symbol, "line": {"width": 1, "color": "white"}}
+    is_hollow = mark.style.shape == "hollow"
+    face, edge = ("white", mark.style.color) if is_hollow else (mark.style.color, "white")
+    look = {"size": 6 if is_hollow else 11, "color": face, "symbol": mark.symbol, "line": {"width": 1, "color": edge}}
     drawing.add_trace(go.Scatter(x=mark.x, y=_short(mark.y), mode="markers", marker=look, **_hover(mark.notes)))
 
 
