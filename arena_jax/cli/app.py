@@ -16,6 +16,7 @@ from arena_jax.cli.listing import list_command
 from arena_jax.cli.mcp import mcp_command
 from arena_jax.cli.merge import merge_command
 from arena_jax.cli.play import play_command
+from arena_jax.cli.replay import replay_command
 from arena_jax.cli.report import report_command
 from arena_jax.cli.scenario import scenario_app
 from arena_jax.cli.sensitivity import sensitivity_command
@@ -34,6 +35,7 @@ app.command("ablate")(ablate_command)
 app.command("fidelity")(fidelity_command)
 app.command("failures")(failures_command)
 app.command("report")(report_command)
+app.command("replay")(replay_command)
 app.command("merge")(merge_command)
 app.command("list")(list_command)
 app.add_typer(scenario_app, name="scenario")

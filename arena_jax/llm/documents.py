@@ -105,11 +105,16 @@ def read_document(params: Params, archive: Archive, name: str, month: int | None
         return {"document": name, "text": "\n".join(paragraphs), **pages}
     if name in STATEMENTS:
         month = archive.closed_through if month is None else month
-        archive.closed_month(month)  # refuses a month that is not closed
-        table = _STATEMENTS[name](params, archive, month)
+        table = statement(params, archive, name, month)
         lines, pages = page_of(table.pop("lines"), page)
         return {"document": name, "month": month, **table, "lines": lines, **pages}
     return {"document": name, **_OTHERS[name](params, archive, month, page)}
+
+
+def statement(params: Params, archive: Archive, name: str, month: int) -> dict[str, Any]:
+    """One of `STATEMENTS` with all its lines: unit, columns, lines; raises `ArenaError` for a month not closed."""
+    archive.closed_month(month)
+    return _STATEMENTS[name](params, archive, month)
 
 
 def _list(params: Params, archive: Archive, month: int | None, page: int) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from arena_jax.analysis.report.figures import (
 from arena_jax.analysis.sources import Source, Sources
 from arena_jax.analysis.table import BESIDE, TABLE_1, figure, interval, money
 from arena_jax.arena import ENVIRONMENTS
+from arena_jax.scenario import Scenario
 
 BINS = 40  # bars of a distribution of scores, at most
 # columns of Table 1 that are drawn
@@ -54,15 +55,14 @@ def provenance(sources: Sources, members: Sequence[Source] | None = None) -> str
     return f"{counts}. {played}."
 
 
-def crisis_spans(sources: Sources) -> list[Mark]:
+def crisis_spans(scenario: Scenario | None) -> list[Mark]:
     """The crises as shading: the months around each crisis month in which growth surges; none in unknown worlds."""
-    scenario = sources.ground.scenario
     if scenario is None:
         return []
     growth = np.asarray(scenario.user_growth, dtype=np.float64)
     surges = growth > np.median(growth)
     spans: list[Mark] = []
-    for number, month in enumerate(sources.ground.crisis_months, start=1):
+    for number, month in enumerate(np.asarray(scenario.crisis_months).tolist(), start=1):
         start = end = month
         while start > 0 and surges[start - 1]:
             start -= 1
@@ -191,7 +191,7 @@ def survival_curves(sources: Sources) -> Figure:
         "censored), with 95% bands." + _shaded(sources),
         source=provenance(sources),
         summary=f"Alive at the end: {ends}.",
-        panels=[Panel("", x, y, [*crisis_spans(sources), *lines])],
+        panels=[Panel("", x, y, [*crisis_spans(sources.ground.scenario), *lines])],
         legend=styles,
         table=DataTable(("Months survived", *found), rows),
     )
@@ -253,7 +253,7 @@ def cash_fans(sources: Sources) -> Figure:
             for m in month
         ]
         marks: list[Mark] = [
-            *crisis_spans(sources),
+            *crisis_spans(sources.ground.scenario),
             Line(Style("", BLUE), month, p50, p5, p95),
             Line(Style("", BLUE), month, p50, p25, p75, notes=notes),
         ]

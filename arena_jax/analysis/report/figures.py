@@ -21,7 +21,10 @@ BLUE, ORANGE, GREY = PALETTE[0], PALETTE[1], "#595959"
 
 @dataclass(frozen=True)
 class Style:
-    """Colour, dash and the name that the legend has for it; shape: line, area, hatched, dot or hollow."""
+    """Colour, dash and the name that the legend has for it.
+
+    shape: line, area or hatched; of marks at points dot, hollow, square, diamond or x.
+    """
 
     label: str
     color: str = BLUE
@@ -77,12 +80,11 @@ class Points:
 
 @dataclass(frozen=True)
 class Dots:
-    """Marks at points; the symbol is a name that both plotly and the PNGs know: circle, square, diamond, x."""
+    """Marks at points, of the style's shape."""
 
     style: Style
     x: np.ndarray
     y: np.ndarray
-    symbol: str = "circle"
     notes: Sequence[str] = ()
 
 
@@ -119,7 +121,7 @@ Mark = Line | Bars | Points | Dots | Tiles | Span | Rule
 
 @dataclass(frozen=True)
 class Axis:
-    """unit: share, points, $, month or "" (a number). rows: labels for numbers, from the top. NaN: as far as the marks go."""
+    """unit: share, points, $, month or "" (a number). rows: labels, from the top. NaN: as far as the marks go."""
 
     title: str
     unit: str = ""

@@ -35,7 +35,7 @@ from arena_jax.params import make_params, parse_overrides
 POINTS = 21  # of each axis of the map
 TOOL_COSTS = np.linspace(0.0, 10 * DEFAULT_TOOL_COST, POINTS)
 MULTIPLES = np.linspace(0.0, 2 * DEFAULT_MULTIPLE, POINTS)
-_HERE = Style("the paper's λ and m", "#000000", shape="dot")
+_HERE = Style("the paper's λ and m", "#000000", shape="diamond")
 _OPEN = Style("lead of the first not told from zero (95%, paired)", GREY, shape="hollow")
 _SINGLE = Style("one condition relaxed", BLUE, shape="dot")
 _PAIR = Style("two relaxed", ORANGE, shape="hollow")
@@ -79,7 +79,7 @@ def ranking_map(sources: Sources) -> Figure:
     if len(rows):
         marks.append(Dots(_OPEN, TOOL_COSTS[rows], MULTIPLES[columns]))
     here = f"λ {money(DEFAULT_TOOL_COST)}, m {DEFAULT_MULTIPLE:g}, the paper's"
-    marks.append(Dots(_HERE, np.array([DEFAULT_TOOL_COST]), np.array([DEFAULT_MULTIPLE]), "diamond", [here]))
+    marks.append(Dots(_HERE, np.array([DEFAULT_TOOL_COST]), np.array([DEFAULT_MULTIPLE]), [here]))
     half = (TOOL_COSTS[1] / 2, MULTIPLES[1] / 2)
     x = Axis("λ, price of a tool call", "$", -half[0], float(TOOL_COSTS[-1]) + half[0])
     y = Axis("m, revenue multiple", "", -half[1], float(MULTIPLES[-1]) + half[1])

@@ -27,7 +27,7 @@ from arena_jax.analysis.report.figures import (
 from arena_jax.errors import ArenaError
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
-_SYMBOLS = {"circle": "o", "square": "s", "diamond": "D", "x": "X"}
+_SYMBOLS = {"dot": "o", "hollow": "o", "square": "s", "diamond": "D", "x": "X"}
 _WIDTH, _HEIGHT, _ROW, _TEXT_LINE = 10.0, 2.9, 0.42, 0.18  # inches: page, panel, row of a panel, line of text
 _TITLE = {1: 110, 2: 60, 3: 43}  # characters of a panel's title, by panels side by side
 _NOTE = 150  # characters of a line of the foot
@@ -80,7 +80,7 @@ def _handle(style: Style) -> Any:
 
     if style.shape in ("area", "hatched"):
         return Patch(facecolor=style.color, hatch=_hatch(style), edgecolor="white", label=style.label)
-    if style.shape in ("dot", "hollow"):
+    if style.shape in _SYMBOLS:
         return Line2D([], [], **_marker(style), linestyle="", label=style.label)
     return Line2D([], [], color=style.color, linestyle=_DASHES[style.dash], linewidth=2, label=style.label)
 
@@ -91,7 +91,7 @@ def _hatch(style: Style) -> str:
 
 def _marker(style: Style) -> dict[str, Any]:
     face = "white" if style.shape == "hollow" else style.color
-    return {"marker": "o", "color": style.color, "markerfacecolor": face, "markersize": 6}
+    return {"marker": _SYMBOLS[style.shape], "color": style.color, "markerfacecolor": face, "markersize": 6}
 
 
 def _draw(axes: Any, panel: Panel, across: int, names_rows: bool) -> None:
@@ -145,7 +145,7 @@ def _points(axes: Any, mark: Points) -> None:
 def _dots(axes: Any, mark: Dots) -> None:
     is_hollow = mark.style.shape == "hollow"
     face, edge = ("white", mark.style.color) if is_hollow else (mark.style.color, "white")
-    symbol, size = _SYMBOLS[mark.symbol], 4 if is_hollow else 8
+    symbol, size = _SYMBOLS[mark.style.shape], 4 if is_hollow else 8
     axes.plot(mark.x, mark.y, symbol, color=face, markersize=size, markeredgecolor=edge, clip_on=False)
 
 

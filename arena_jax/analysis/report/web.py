@@ -148,7 +148,8 @@ def _points(go: Any, drawing: Any, mark: Points) -> None:
 def _dots(go: Any, drawing: Any, mark: Dots) -> None:
     is_hollow = mark.style.shape == "hollow"
     face, edge = ("white", mark.style.color) if is_hollow else (mark.style.color, "white")
-    look = {"size": 6 if is_hollow else 11, "color": face, "symbol": mark.symbol, "line": {"width": 1, "color": edge}}
+    symbol = "circle" if mark.style.shape in ("dot", "hollow") else mark.style.shape
+    look = {"size": 7 if is_hollow else 11, "color": face, "symbol": symbol, "line": {"width": 1, "color": edge}}
     drawing.add_trace(go.Scatter(x=mark.x, y=_short(mark.y), mode="markers", marker=look, **_hover(mark.notes)))
 
 
@@ -211,6 +212,9 @@ _DRAW: dict[type, Callable[[Any, Any, Any], None]] = {
 }  # fmt: skip
 
 
+_SWATCHES = {"square": "M12 2h10v10H12z", "diamond": "M17 1l6 6-6 6-6-6z", "x": "M12 2l10 10M22 2L12 12"}
+
+
 def swatch(style: Style) -> str:
     """A style as a small picture for the legend."""
     color = style.color
@@ -220,6 +224,8 @@ def swatch(style: Style) -> str:
     elif style.shape in ("dot", "hollow"):
         face = "white" if style.shape == "hollow" else color
         inner = f'<circle cx="17" cy="7" r="5" fill="{face}" stroke="{color}" stroke-width="2"/>'
+    elif style.shape in _SWATCHES:
+        inner = f'<path d="{_SWATCHES[style.shape]}" fill="{color}" stroke="{color}" stroke-width="2"/>'
     else:
         inner = f'<rect x="3" y="1" width="28" height="12" fill="{color}"/>'
         if style.shape == "hatched":
