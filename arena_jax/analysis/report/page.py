@@ -33,7 +33,7 @@ figure { margin: .5rem 0; }
 .source, .note { color: #595959; font-size: .85rem; margin: .25rem 0; }
 .warning { border-left: .3rem solid #D55E00; padding: .25rem .75rem; background: #fdf1ea; }
 .missing { border: 1px dashed #888; padding: .75rem; }
-.table { overflow-x: auto; max-height: 32rem; overflow-y: auto; }
+.table { overflow-x: auto; max-height: 44rem; overflow-y: auto; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
   overflow-wrap: normal; }

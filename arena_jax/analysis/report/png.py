@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable
 from io import BytesIO
@@ -29,7 +30,7 @@ from arena_jax.errors import ArenaError
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _SYMBOLS = {"dot": "o", "hollow": "o", "square": "s", "diamond": "D", "x": "X"}
 _WIDTH, _HEIGHT, _ROW, _TEXT_LINE = 10.0, 2.9, 0.42, 0.18  # inches: page, panel, row of a panel, line of text
-_TITLE = {1: 110, 2: 60, 3: 43}  # characters of a panel's title, by panels side by side
+_TITLE = {1: 110, 2: 60, 3: 40}  # characters of a panel's title, by panels side by side
 _NOTE = 150  # characters of a line of the foot
 _DPI = 130
 _PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}  # behind words that cross lines
@@ -100,8 +101,7 @@ def _draw(axes: Any, panel: Panel, across: int, names_rows: bool) -> None:
     axes.set_ylim((high, low) if panel.y.rows else (low, high))
     for mark in panel.marks:
         _DRAW[type(mark)](axes, mark)
-    wrapped = (textwrap.wrap(line, _TITLE[across], break_on_hyphens=False) for line in panel.title.split("\n"))
-    title = "\n".join(piece for pieces in wrapped for piece in pieces)
+    title = "\n".join(_wrapped(line, _TITLE[across]) for line in panel.title.split("\n"))
     above = any(isinstance(mark, Span | Rule) for mark in panel.marks)  # their names stand there
     axes.set_title(title, fontsize=8.5, loc="left", pad=14 if above else 6)
     axes.set_xlabel(panel.x.title)
@@ -119,6 +119,16 @@ def _draw(axes: Any, panel: Panel, across: int, names_rows: bool) -> None:
         axes.set_yticks(*ticks(panel.y, low, high))
     axes.grid(axis="x" if panel.y.rows else "y", color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Text in lines of at most `width` characters where it can be broken: at spaces, and in a policy at : and ,"""
+    lines = [""]
+    for piece in re.findall(r"[^\s:,]+[:,]?\s*|\s+|[:,]", text):
+        if lines[-1] and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines.append("")
+        lines[-1] += piece
+    return "\n".join(lines)
 
 
 def _line(axes: Any, mark: Line) -> None:
