@@ -14,14 +14,14 @@ from arena_jax.analysis.failures import failures
 from arena_jax.analysis.fan import fan
 from arena_jax.analysis.sources import Ground, Source, Sources, read_sources
 from arena_jax.analysis.survival import survival
-from arena_jax.evaluate import evaluate
 from arena_jax.llm.runs import journal_path, new_run, open_episode, run_seed
 from arena_jax.structs import Record
 
 
 def test_simulated_records_come_as_they_were_played(env, simulated_run):
     never, late = read_sources([simulated_run]).sources
-    record = arena_jax.rollout(env, arena_jax.make_policy("late-raiser"), jax.random.key(3), 200)
+    policy = arena_jax.make_policy("late-raiser")
+    record, _ = arena_jax.rollout(env, policy, jax.random.key(3), 200, record=["cash"])
     for name, values in vars(record).items():
         np.testing.assert_array_equal(getattr(late.record, name), values)
     assert (never.label, never.n, never.seeds) == ("never-raise", 200, "seed 3")
@@ -50,9 +50,14 @@ def test_journals_come_with_their_players_seeds_and_replayed_cash(agents_run):
     assert (found.cash.percentiles[0] == 15e6).all()
 
 
+def with_parameters(run, tmp_path, **changed):
+    """A copy of a run directory with other parameters in its manifest."""
+    parameters = json.loads((run / "manifest.json").read_text())["parameters"]
+    return copied(run, tmp_path, {"parameters": parameters | changed})
+
+
 def test_ground_names_what_is_not_the_default(tmp_path, simulated_run):
-    evaluate(arena_jax.make(noise=0.5, delay_max=1), ["never-raise"], episodes=64, out=tmp_path / "run")
-    ground = read_sources([tmp_path / "run"]).ground
+    ground = read_sources([with_parameters(simulated_run, tmp_path, noise=0.5, delay_max=1)]).ground
     assert set(ground.changed) == {"noise=0.5", "delay_max=1"}
     assert read_sources([simulated_run]).ground.changed == ()
     assert (ground.world, ground.crisis_months) == ("default trajectory", (30, 55, 110))
@@ -113,9 +118,9 @@ def test_mixed_runs_are_refused_and_the_difference_named(simulated_run, tmp_path
 
 
 def test_other_parameters_are_named(simulated_run, tmp_path):
-    evaluate(arena_jax.make(tool_cost=1), ["never-raise"], episodes=64, out=tmp_path / "run")
+    other = with_parameters(simulated_run, tmp_path, tool_cost=1.0)
     with pytest.raises(arena_jax.ArenaError, match=r"parameters.tool_cost: 1.0, not 5000.0"):
-        read_sources([simulated_run, tmp_path / "run"])
+        read_sources([simulated_run, other])
 
 
 def test_the_same_episodes_twice_are_refused(simulated_run, tmp_path):
@@ -125,14 +130,14 @@ def test_the_same_episodes_twice_are_refused(simulated_run, tmp_path):
         read_sources([simulated_run, copied(simulated_run, tmp_path)])
 
 
-def test_one_policy_on_two_seeds_is_told_apart(env, simulated_run, tmp_path):
-    evaluate(env, ["never-raise"], episodes=64, seed=4, out=tmp_path / "run")
-    labels = [source.label for source in read_sources([simulated_run, tmp_path / "run"]).sources]
-    assert labels == ["never-raise, seed 3", "late-raiser", "never-raise, seed 4"]
+def test_one_policy_on_two_seeds_is_told_apart(simulated_run, tmp_path):
+    other = copied(simulated_run, tmp_path, {"seed": 4})
+    labels = [source.label for source in read_sources([simulated_run, other]).sources]
+    assert labels == [f"{policy}, seed {seed}" for seed in (3, 4) for policy in ("never-raise", "late-raiser")]
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(arena_jax.ArenaError, match="neither manifest.json"):
+    with pytest.raises(arena_jax.ArenaError, match=r"neither manifest\.json"):
         read_sources([tmp_path])
     with pytest.raises(arena_jax.ArenaError, match="at least one"):
         read_sources([])
@@ -155,7 +160,7 @@ def test_an_edited_journal_is_refused(agents_run, tmp_path):
     run = copied(agents_run, tmp_path)
     path = journal_path(run, 0)
     path.write_text(path.read_text().replace('"debt","amount":1000000', '"debt","amount":2000000', 1))
-    with pytest.raises(arena_jax.ArenaError, match="journal .* answered differently now"):
+    with pytest.raises(arena_jax.ArenaError, match=r"journal .* answered differently now"):
         read_sources([run])
 
 
@@ -282,7 +287,7 @@ def test_the_interval_of_a_ratio_covers_it():
     """Requests of unlike number and size: the true ratio of sums is E[number * size] / E[number]."""
     rng = np.random.default_rng(0)
     covered = 0
-    for _ in range(400):
+    for _ in range(200):
         number = rng.integers(1, 6, 100)
         size = number * rng.uniform(8e6, 12e6, 100)
         made = records(
@@ -290,7 +295,7 @@ def test_the_interval_of_a_ratio_covers_it():
         )
         found = failures(sources(made))[0].groups["survivors"]["request_size"]
         covered += found.low <= 1e7 * (55 / 5) / (15 / 5) <= found.high
-    assert 0.92 <= covered / 400 <= 0.98
+    assert 0.90 <= covered / 200 <= 0.99
 
 
 def test_fans_join_parts_of_unlike_length():
