@@ -247,7 +247,7 @@ def test_failure_patterns_of_hand_made_records():
         requested_debt=[0, 20e6, 10e6, 0, 0],
         received_equity=[16e6, 0, 9e6, 0, 0],
         received_debt=[0, 12e6, 0, 0, 0],
-        first_request_month=[3, 25, 30, -1, 2],
+        first_request_month=[3, 20, 30, -1, 2],
         cash_peak_month=[5, 20, 20, 20, 1],
         verify_cash_position=[132, 132, 41, 0, 9],
         review_financial_records=[396, 0, 0, 0, 0],
@@ -258,9 +258,9 @@ def test_failure_patterns_of_hand_made_records():
     survivors, bankrupt = found.groups["survivors"], found.groups["bankrupt"]
     expected = {
         "asked": (1.0, 0.5),
-        "first_request": (14.0, 30.0),
-        "before_peak": (0.5, 0.0),
-        "after_peak": ((3 - 5 + 25 - 20) / 2, 10.0),
+        "first_request": (11.5, 30.0),
+        "before_peak": (1.0, 0.0),
+        "after_peak": ((3 - 5 + 20 - 20) / 2, 10.0),
         "requests": (3.0, 1.5),
         "request_size": (100e6 / 6, 10e6),
         "received_size": (14e6, 9e6),

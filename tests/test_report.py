@@ -152,6 +152,8 @@ def test_labels_of_foreign_runs_stay_text(read):
     ).decode()
     assert "<img" not in text
     assert "&lt;img src=x" in text
+    for block in re.findall(r'<script type="application/json"[^>]*>(.*?)</script>', text, flags=re.DOTALL):
+        assert "<img" not in json.dumps(json.loads(block))  # plotly reads some tags in its texts
 
 
 def test_the_page_is_the_same_bytes_each_time(read, figures, page):
