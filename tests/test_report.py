@@ -20,6 +20,7 @@ from arena_jax.analysis.report.lenses import MULTIPLES, TOOL_COSTS, ranking_map
 from arena_jax.analysis.report.page import figure_section
 from arena_jax.analysis.report.png import png
 from arena_jax.analysis.sources import read_sources
+from arena_jax.evaluate import evaluate
 from arena_jax.parts import Split, policy_folder, write_part
 from arena_jax.scenario import default_scenario
 from arena_jax.version import __version__
@@ -347,3 +348,19 @@ def test_crisis_spans_are_the_surges_around_the_crisis_months():
 def test_results_of_told_horizons_say_so(read):
     ground = type(read.ground)(**(vars(read.ground) | {"disclosed": True}))
     assert "were told the horizon" in results(type(read)(ground, read.sources, {})).about
+
+
+def test_over_several_worlds_table_1_is_that_of_evaluate(tmp_path):
+    """Ten generated worlds of 20 episodes: intervals over worlds; elsewhere those over episodes come with a warning."""
+    out = tmp_path / "run"
+    options = {"episodes": 20, "scenarios": "generated:10", "out": out}
+    spreads = evaluate(arena_jax.make(), ["never-raise", "late-raiser"], **options)
+    found = read_sources([out])
+    (panel, *_) = results(found).panels
+    low, high = panel.marks[0].low[1], panel.marks[0].high[1]
+    expected = spreads["late-raiser"]["full_survival"]
+    assert (low, high) == (expected.low, expected.high)
+    assert "n 200 in 10 worlds" in survival_curves(found).source
+    assert "too narrow" in survival_curves(found).about
+    assert "not shaded" in survival_curves(found).about
+    assert "generated worlds" in results(found).source

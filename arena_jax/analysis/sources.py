@@ -57,7 +57,8 @@ UNRECORDED = "the run holds no months: play it with arena-jax evaluate ... --out
 class Source:
     """The episodes of one policy or player. record: leaves [n]. stopped: bool[n], its player stopped before the end.
 
-    cash: quantiles by month, or in words why there are none.
+    cash: quantiles by month, or in words why there are none. world_episodes: episodes of each of several worlds, world
+    after world; 0 where no two episodes share a world that others do not have.
     """
 
     label: str
@@ -65,6 +66,7 @@ class Source:
     stopped: np.ndarray
     seeds: str
     cash: Fan | str
+    world_episodes: int = 0
 
     @property
     def n(self) -> int:
@@ -96,6 +98,11 @@ class Ground:
         )
 
     @property
+    def title(self) -> str:
+        """What was played, in one line."""
+        return ", ".join([ENVIRONMENTS[0], f"arena_jax {self.version}", self.world, *self.changed])
+
+    @property
     def world(self) -> str:
         """The world or worlds in words."""
         if self.scenarios is not None:
@@ -121,6 +128,13 @@ class Sources:
     ground: Ground
     sources: tuple[Source, ...]
     left_out: dict[str, int]
+
+    @property
+    def caveat(self) -> str:
+        """What to know of intervals over episodes; nothing where each episode is a draw of its own."""
+        if not any(source.world_episodes for source in self.sources):
+            return ""
+        return "Intervals are over episodes, of which many share a world: for other worlds they are too narrow."
 
     @property
     def records(self) -> Record:
@@ -242,7 +256,8 @@ def _simulated(directory: Path, manifest: dict[str, Any], on_progress: Callable[
             on_progress(split.size(start))
         record = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         cash = _recorded_cash(folder, split, manifest)
-        found.append(Source(spec, record, np.zeros(split.total, dtype=bool), seed, cash))
+        in_each = split.episodes if split.worlds > 1 else 0
+        found.append(Source(spec, record, np.zeros(split.total, dtype=bool), seed, cash, in_each))
     return found
 
 

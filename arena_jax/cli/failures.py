@@ -10,7 +10,6 @@ import typer
 from arena_jax.analysis.failures import failures, published_failures
 from arena_jax.analysis.failures_view import failures_json, failures_tables
 from arena_jax.analysis.sources import Sources, count_episodes, read_sources
-from arena_jax.arena import ENVIRONMENTS
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson
 from arena_jax.cli.output import print_json, progress, table_console
@@ -49,8 +48,10 @@ def failures_command(
     crises = sources.ground.crisis_months
     last = max(len(one.survival.share) for one in found) - 1
     console = table_console()
-    for table in failures_tables(found, title(sources), [*crises, last]):
+    for table in failures_tables(found, sources.ground.title, [*crises, last]):
         console.print(table, "")
+    if sources.caveat:
+        console.print(sources.caveat)
     if sources.left_out:
         console.print(left_out(sources))
 
@@ -59,12 +60,6 @@ def read_with_progress(directories: list[Path], skip_unfinished: bool) -> Source
     """The sources, with a progress bar over their episodes."""
     with progress(count_episodes(directories), "episodes") as advance:
         return read_sources(directories, skip_unfinished=skip_unfinished, on_progress=advance)
-
-
-def title(sources: Sources) -> str:
-    """What was played, in one line."""
-    ground = sources.ground
-    return ", ".join([ENVIRONMENTS[0], f"arena_jax {ground.version}", ground.world, *ground.changed])
 
 
 def about(sources: Sources) -> dict[str, object]:

@@ -6,7 +6,14 @@ from pathlib import Path
 
 from arena_jax.analysis.failures import failures
 from arena_jax.analysis.failures_view import CAPTION, failures_rows, survival_line
-from arena_jax.analysis.report.charts import cash_fans, first_requests, provenance, results, scores, survival_curves
+from arena_jax.analysis.report.charts import (
+    cash_fans,
+    first_requests,
+    provenance,
+    results,
+    scores,
+    survival_curves,
+)
 from arena_jax.analysis.report.figures import DataTable, Figure
 from arena_jax.analysis.report.lenses import ablation_bars, ranking_map, read_ablation
 from arena_jax.analysis.report.page import data_table, figure_section, page, section
@@ -47,4 +54,6 @@ def _failures_section(sources: Sources) -> str:
         table = DataTable([name or "Figure" for name in rows[0]], [list(row.values()) for row in rows])
         alive = f"Alive after {survival_line(found.survival, sources.ground.crisis_months)}."
         body += data_table(table, f"{found.label}, n {found.n:,}", is_open=not body, note=alive)
-    return section("failures", "How companies fail (RQ3)", body, CAPTION, provenance(sources))
+    return section(
+        "failures", "How companies fail (RQ3)", body, f"{CAPTION} {sources.caveat}".rstrip(), provenance(sources)
+    )

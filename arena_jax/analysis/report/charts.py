@@ -30,8 +30,8 @@ from arena_jax.analysis.report.figures import (
     style,
 )
 from arena_jax.analysis.sources import Source, Sources
+from arena_jax.analysis.spread import WorldTallies
 from arena_jax.analysis.table import BESIDE, TABLE_1, figure, interval, money
-from arena_jax.arena import ENVIRONMENTS
 from arena_jax.scenario import Scenario
 
 BINS = 40  # bars of a distribution of scores, at most
@@ -45,14 +45,16 @@ GROUP_STYLES = (Style("survivors", BLUE, shape="area"), Style("bankrupt", ORANGE
 def provenance(sources: Sources, members: Sequence[Source] | None = None) -> str:
     """n, seed, version and world of what a figure shows, in one line."""
     members = sources.sources if members is None else members
-    ground = sources.ground
     same = len({(source.n, source.seeds) for source in members}) == 1
-    each = [f"n {source.n:,}, {source.seeds}" for source in members]
+    each = [f"n {source.n:,}{_in_worlds(source)}, {source.seeds}" for source in members]
     counts = each[0] + (" each" if len(members) > 1 else "")
     if not same:
         counts = "; ".join(f"{source.label}: {text}" for source, text in zip(members, each, strict=True))
-    played = ", ".join([ENVIRONMENTS[0], f"arena_jax {ground.version}", ground.world, *ground.changed])
-    return f"{counts}. {played}."
+    return f"{counts}. {sources.ground.title}."
+
+
+def _in_worlds(source: Source) -> str:
+    return f" in {source.n // source.world_episodes:,} worlds" if source.world_episodes else ""
 
 
 def crisis_spans(scenario: Scenario | None) -> list[Mark]:
@@ -133,6 +135,14 @@ def results(sources: Sources) -> Figure:
 
 
 def _estimates(source: Source) -> dict[str, Estimate]:
+    """The columns of Table 1; over several worlds their intervals are over worlds, as those of evaluate are."""
+    if source.world_episodes:
+        by_world = WorldTallies(source.world_episodes)
+        by_world.add(source.record)
+        return {
+            name: Estimate(source.n, found.mean, math.hypot(found.sd_across, found.sd_within), found.low, found.high)
+            for name, found in by_world.estimates().items()
+        }
     tallies = Tallies()
     tallies.add(source.record)
     return tallies.estimates()
@@ -188,7 +198,7 @@ def survival_curves(sources: Sources) -> Figure:
         key="survival",
         title="Survival",
         about="Share of companies alive after so many months (Kaplan-Meier; episodes whose player stopped are "
-        "censored), with 95% bands." + _shaded(sources),
+        "censored), with 95% bands." + f"{_shaded(sources)} {sources.caveat}".rstrip(),
         source=provenance(sources),
         summary=f"Alive at the end: {ends}.",
         panels=[Panel("", x, y, [*crisis_spans(sources.ground.scenario), *lines])],

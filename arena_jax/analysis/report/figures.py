@@ -15,7 +15,7 @@ from arena_jax.analysis.table import money
 
 # Okabe and Ito's palette, without the yellow that paper does not show: told apart by the colour-blind too
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-DASHES = ("solid", "dash", "dot", "dashdot")  # a second sign, for print in grey
+DASHES = ("solid", "dash", "dot", "dashdot", "longdash")  # a second sign, for print in grey
 BLUE, ORANGE, GREY = PALETTE[0], PALETTE[1], "#595959"
 
 

@@ -27,7 +27,7 @@ from arena_jax.analysis.report.figures import (
 )
 from arena_jax.errors import ArenaError
 
-_DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (9, 3))}
 _SYMBOLS = {"dot": "o", "hollow": "o", "square": "s", "diamond": "D", "x": "X"}
 _WIDTH, _HEIGHT, _ROW, _TEXT_LINE = 10.0, 2.9, 0.42, 0.18  # inches: page, panel, row of a panel, line of text
 _TITLE = {1: 110, 2: 60, 3: 40}  # characters of a panel's title, by panels side by side

@@ -219,7 +219,7 @@ def swatch(style: Style) -> str:
     """A style as a small picture for the legend."""
     color = style.color
     if style.shape == "line":
-        dash = {"solid": "", "dash": "6 4", "dot": "2 3", "dashdot": "7 3 2 3"}[style.dash]
+        dash = {"solid": "", "dash": "6 4", "dot": "2 3", "dashdot": "7 3 2 3", "longdash": "12 4"}[style.dash]
         inner = f'<path d="M1 7H33" stroke="{color}" stroke-width="3" stroke-dasharray="{dash}"/>'
     elif style.shape in ("dot", "hollow"):
         face = "white" if style.shape == "hollow" else color
