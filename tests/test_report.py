@@ -17,7 +17,7 @@ from arena_jax.analysis.report.build import report_figures, report_page
 from arena_jax.analysis.report.charts import crisis_spans, results, survival_curves
 from arena_jax.analysis.report.figures import Axis, Bars, Panel, Style, limits, ticks
 from arena_jax.analysis.report.lenses import MULTIPLES, TOOL_COSTS, ranking_map
-from arena_jax.analysis.report.page import figure_section
+from arena_jax.analysis.report.page import _in_script, figure_section
 from arena_jax.analysis.report.png import png
 from arena_jax.analysis.sources import read_sources
 from arena_jax.evaluate import evaluate
@@ -364,3 +364,8 @@ def test_over_several_worlds_table_1_is_that_of_evaluate(tmp_path):
     assert "too narrow" in survival_curves(found).about
     assert "not shaded" in survival_curves(found).about
     assert "generated worlds" in results(found).source
+
+
+def test_plots_can_not_end_the_element_they_stand_in():
+    assert json.loads(_in_script('"</script>"')) == "</script>"
+    assert "<" not in _in_script('"</script>"')
