@@ -21,15 +21,14 @@ from arena_jax.arena import ENVIRONMENTS
 from arena_jax.errors import ArenaError
 from arena_jax.llm.episode import Episode
 from arena_jax.llm.journal import AGENT_STOPPED, Line
+from arena_jax.llm.run_file import RUN, read_run
 from arena_jax.llm.runs import (
     COMPARED,
     DAMAGED,
-    RUN,
     SCORED,
     Played,
     confirm_episode,
     played_episodes,
-    read_run,
     run_environment,
     run_seed,
     stacked,

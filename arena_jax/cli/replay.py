@@ -20,7 +20,7 @@ from arena_jax.errors import ArenaError
 from arena_jax.files import write_atomic
 from arena_jax.llm.replay import Replay, replay_journal, replay_policy
 from arena_jax.llm.replay_view import WARNING, month_lines, replay_json
-from arena_jax.llm.runs import RUN
+from arena_jax.llm.run_file import RUN
 from arena_jax.params import parse_overrides
 from arena_jax.parts import MANIFEST
 
