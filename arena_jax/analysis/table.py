@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import html
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -83,7 +81,8 @@ def plain_estimate(found: Any) -> dict[str, float | None]:
     return {name: or_null(getattr(found, name)) for name in ("mean", "low", "high")}
 
 
-def _cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:
+def cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:
+    """A mean with its SD where the metric shows one, and below it the interval if there is one."""
     text = figure(metric.unit, mean)
     if metric.shows_sd and not math.isnan(sd):
         text += f" ± {figure(metric.unit, sd)}"
@@ -120,71 +119,15 @@ def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequenc
     for label, estimates in results.items():
         chosen = [(METRICS[name], estimates[name]) for name in names]
         table.add_row(
-            escape(label), f"{estimates['months'].n:,}", *[_cell(m, e.mean, e.sd, e.low, e.high) for m, e in chosen]
+            escape(label), f"{estimates['months'].n:,}", *[cell(m, e.mean, e.sd, e.low, e.high) for m, e in chosen]
         )
     table.add_section()
     rows = published_results()
     for agent in BESIDE:
         row = rows[agent]
-        cells = [_cell(METRICS[name], row.means[name], row.sds.get(name, math.nan)) for name in names]
+        cells = [cell(METRICS[name], row.means[name], row.sds.get(name, math.nan)) for name in names]
         table.add_row(f"{agent} (published)", f"{row.runs}", *cells)
     return table
-
-
-def board_rows(results: Mapping[str, Mapping[str, Estimate]], seeds: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Table 1 of submitted runs: headings, a row for each player, and all published rows.
-
-    seeds: by player, how its runs came by them.
-    """
-    metrics = [(name, METRICS[name]) for name in TABLE_1]
-    rows = [["Player", "n", "Seeds", *(metric.heading for _, metric in metrics)]]
-    for player, estimates in results.items():
-        found = [(metric, estimates[name]) for name, metric in metrics]
-        cells = [_plain_cell(metric, e.mean, e.sd, e.low, e.high) for metric, e in found]
-        rows.append([player, f"{estimates['months'].n:,}", " and ".join(sorted(seeds[player])), *cells])
-    for agent, row in published_results().items():
-        cells = [_plain_cell(metric, row.means[name], row.sds.get(name, math.nan)) for name, metric in metrics]
-        rows.append([f"{agent} (published)", f"{row.runs}", "not told", *cells])
-    return rows
-
-
-def _plain_cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: float = math.nan) -> str:
-    interval = "" if math.isnan(low) else f" ({_number(metric, low)} to {_number(metric, high)})"
-    return _cell(metric, mean, sd) + interval
-
-
-BOARD_NOTES = (
-    "Mean ± SD over episodes, and the 95% interval of the share or mean in brackets.",
-    "Who played is what a run says of itself; every journal was replayed, and its record confirmed.",
-    "Published rows: the paper's Table 1, played in its authors' simulator and not replayed here.",
-)
-
-
-def board_markdown(rows: Sequence[Sequence[str]], title: str, about: Mapping[str, str]) -> str:
-    """A board as Markdown; `about` is what holds for all of its runs."""
-    plain = lambda text: re.sub(r"([\\`*\[\]<>|~])", r"\\\1", text)
-    headings, *others = [f"| {' | '.join(map(plain, row))} |" for row in rows]
-    facts = [f"- {name}: {plain(fact)}" for name, fact in about.items()]
-    rule = "|".join(["", " --- ", *[" ---: "] * (len(rows[0]) - 1), ""])
-    return "\n".join([f"# {title}", "", *facts, "", headings, rule, *others, "", *BOARD_NOTES, ""])
-
-
-def board_html(rows: Sequence[Sequence[str]], title: str, about: Mapping[str, str]) -> str:
-    """The same as a page of its own."""
-    line = lambda row, tag: "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row) + "</tr>"
-    facts = "".join(f"<li>{name}: {html.escape(fact)}</li>" for name, fact in about.items())
-    return "\n".join(
-        [
-            f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>',
-            "<style>body{font-family:sans-serif}td,th{padding:.3em .6em;text-align:right}",
-            "td:first-child,th:first-child{text-align:left}tr:nth-child(even){background:#f4f4f4}</style>",
-            f"<h1>{title}</h1><ul>{facts}</ul>",
-            f"<table><thead>{line(rows[0], 'th')}</thead><tbody>",
-            *[line(row, "td") for row in rows[1:]],
-            f"</tbody></table><p>{html.escape(' '.join(BOARD_NOTES))}</p></html>",
-            "",
-        ]
-    )
 
 
 def spreads_tables(results: Mapping[str, Mapping[str, Spread]], title: str, width: int) -> list[Table]:

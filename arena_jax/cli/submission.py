@@ -7,15 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from arena_jax.analysis.board import board_html, board_markdown, board_rows
 from arena_jax.analysis.metrics import Estimate, Tallies
-from arena_jax.analysis.table import (
-    board_html,
-    board_markdown,
-    board_rows,
-    published_json,
-    results_json,
-    results_tables,
-)
+from arena_jax.analysis.table import published_json, results_json, results_tables
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.errors import ArenaError
