@@ -7,8 +7,6 @@ and what needs none (the handshake of the MCP server) must not wait for it.
 from __future__ import annotations
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from arena_jax.version import __version__ as __version__
@@ -17,24 +15,15 @@ if TYPE_CHECKING:
     from arena_jax.api import *  # noqa: F403
 
 
-class _Package(ModuleType):
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") and name != "__all__":
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
+def __getattr__(name: str) -> Any:
+    if name == "__all__" or not name.startswith("_"):
         api = importlib.import_module("arena_jax.api")
-        if name != "__all__" and name not in api.__all__:
-            if name in vars(self):  # a module that came with them
-                return vars(self)[name]
-            raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        return getattr(api, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        # importing a module names it in its package, where `rollout` and `evaluate` are functions
-        if not (isinstance(value, ModuleType) and name in ("evaluate", "rollout")):
-            super().__setattr__(name, value)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*vars(self), *importlib.import_module("arena_jax.api").__all__})
+        # a public name, or a module that came with them
+        found = getattr(api, name, globals().get(name))
+        if found is not None:
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-sys.modules[__name__].__class__ = _Package
+def __dir__() -> list[str]:
+    return sorted({*globals(), *importlib.import_module("arena_jax.api").__all__})

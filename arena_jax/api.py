@@ -1,12 +1,12 @@
 """The public names of `arena_jax`."""
 
 from arena_jax.arena import Arena, make, sweep
+from arena_jax.batch_play import rollout
 from arena_jax.errors import ArenaError
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 from arena_jax.generator import sample_scenario
 from arena_jax.params import Params
 from arena_jax.policies import make_policy
-from arena_jax.rollout import rollout
 from arena_jax.scenario import Scenario
 from arena_jax.structs import (
     Action,

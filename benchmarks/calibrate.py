@@ -37,9 +37,9 @@ from scipy.stats import chi2
 import arena_jax
 from arena_jax.analysis.fidelity import Finding, fidelity, published_findings
 from arena_jax.analysis.metrics import episode_metrics
+from arena_jax.batch_play import COMPILER_OPTIONS, play, rollout
 from arena_jax.files import write_atomic
 from arena_jax.params import FIELDS
-from arena_jax.rollout import COMPILER_OPTIONS, play, rollout
 
 FITTED = (
     "lending_margin",

@@ -20,9 +20,9 @@ import typer
 from rich.table import Table
 
 import arena_jax
+from arena_jax.batch_play import play_batch
 from arena_jax.cli.output import table_console
 from arena_jax.errors import check_count
-from arena_jax.rollout import play_batch
 from arena_jax.scenario import HORIZON
 from arena_jax.structs import Record
 from benchmarks.harness import main, result_path, summary, surroundings, write_json

@@ -10,7 +10,7 @@ import arena_jax
 from arena_jax.analysis.report.charts import survival_curves
 from arena_jax.analysis.report.png import png
 from arena_jax.analysis.sources import read_sources
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 from arena_jax.files import write_atomic
 
 POLICIES = (

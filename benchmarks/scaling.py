@@ -26,10 +26,10 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from rich.table import Table
 
 import arena_jax
+from arena_jax.batch_play import DEFAULT_BATCH, play_batch
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import check_count
 from arena_jax.parts import MAX_EPISODES
-from arena_jax.rollout import DEFAULT_BATCH, play_batch
 from arena_jax.scenario import HORIZON
 from arena_jax.structs import Record
 from benchmarks.harness import in_child, main, peak_memory, result_path, summary, surroundings, write_json

@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import arena_jax
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 from arena_jax.llm.runs import new_run, open_episode
 
 # what the command line compiles is cached for the session, not in the user's folder

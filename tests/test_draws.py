@@ -15,6 +15,7 @@ from scipy.special import ndtri
 
 import arena_jax
 from arena_jax import ArenaError
+from arena_jax.batch_play import rollout
 from arena_jax.draws import (
     Flash,
     Indicators,
@@ -29,7 +30,6 @@ from arena_jax.draws import (
     uniform,
     unpacked_draws,
 )
-from arena_jax.rollout import rollout
 from arena_jax.tools import call_tool
 
 WORD = st.integers(0, 2**32 - 1)

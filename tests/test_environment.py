@@ -22,10 +22,10 @@ from scipy.special import ndtri
 import arena_jax
 from arena_jax import Action
 from arena_jax.arena import Arena
+from arena_jax.batch_play import rollout
 from arena_jax.draws import episode_keys, uniform
 from arena_jax.ledger import total_assets
 from arena_jax.policies.heuristics import Heuristic, calls, none_open, request_if
-from arena_jax.rollout import rollout
 from arena_jax.scenario import digest
 from arena_jax.score import make_record, score
 from arena_jax.structs import BANKRUPT, COMPLETED, DEBT, EQUITY, RUNNING, TOOLS

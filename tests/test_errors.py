@@ -15,11 +15,11 @@ import pytest
 
 import arena_jax
 from arena_jax import Action, ArenaError, ToolCall
+from arena_jax.batch_play import rollout
 from arena_jax.data import data_path
 from arena_jax.draws import key_words
 from arena_jax.params import FIELDS, STATIC, parse_overrides
 from arena_jax.policies import POLICIES
-from arena_jax.rollout import rollout
 from arena_jax.scenario import COLUMNS
 from arena_jax.structs import TOOLS
 from arena_jax.tools import assume, call_tool
@@ -516,7 +516,7 @@ def no_play(monkeypatch):
     def play(*_, **__):
         raise AssertionError("play was called")
 
-    monkeypatch.setattr(importlib.import_module("arena_jax.rollout"), "play", play)
+    monkeypatch.setattr(importlib.import_module("arena_jax.batch_play"), "play", play)
 
 
 BAD_COUNTS = [-1, 2.0, True, "5", None, math.nan, np.float32(2), np.array([2]), 2**33]

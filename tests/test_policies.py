@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import arena_jax
+from arena_jax.batch_play import play as PLAY
 from arena_jax.policies import POLICIES, make_policy
-from arena_jax.rollout import play as PLAY
 from arena_jax.structs import TOOLS
 
 BLIND = ("never-raise", "one-shot-equity", "greedy-equity", "greedy-debt", "equity-debt-equity")

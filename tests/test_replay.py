@@ -10,11 +10,11 @@ from test_cli import arena
 
 import arena_jax
 from arena_jax.analysis.report.replay_page import replay_figures, replay_page
+from arena_jax.batch_play import rollout
 from arena_jax.llm.replay import replay_journal, replay_policy
 from arena_jax.llm.replay_view import WARNING, month_lines, replay_json
 from arena_jax.llm.runs import new_run, open_episode
 from arena_jax.llm.session import ArenaSession
-from arena_jax.rollout import rollout
 
 POLICY, SEED, EPISODE = "cash-threshold:threshold=8e6,amount=12.6e6", 3, 14
 ASSUMED = {

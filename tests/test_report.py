@@ -20,7 +20,7 @@ from arena_jax.analysis.report.lenses import MULTIPLES, TOOL_COSTS, ranking_map
 from arena_jax.analysis.report.page import _in_script, figure_section
 from arena_jax.analysis.report.png import png
 from arena_jax.analysis.sources import read_sources
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 from arena_jax.parts import Split, policy_folder, write_part
 from arena_jax.scenario import default_scenario
 from arena_jax.version import __version__

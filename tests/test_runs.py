@@ -16,7 +16,7 @@ import pytest
 import arena_jax
 from arena_jax import parts
 from arena_jax.analysis.metrics import METRICS, Moments
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 
 POLICIES = ["never-raise", "greedy-equity:amount=5e6"]
 EPISODES = 300

@@ -16,8 +16,8 @@ from arena_jax.analysis.metrics import METRICS, Metric, episode_metrics
 from arena_jax.analysis.scenario_view import sparkline
 from arena_jax.analysis.spread import spread
 from arena_jax.analysis.table import spreads_tables
-from arena_jax.evaluate import evaluate
-from arena_jax.rollout import play_batch
+from arena_jax.batch_play import play_batch
+from arena_jax.evaluation import evaluate
 from arena_jax.scenario import COLUMNS
 from arena_jax.secret import commitment, read_secret, secret_key
 from arena_jax.world_file import World, read_world, write_world

@@ -24,9 +24,9 @@ from arena_jax.analysis.metrics import (
 )
 from arena_jax.analysis.power import Runs, runs_needed
 from arena_jax.arena import Arena
+from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.errors import ArenaError, check_count
-from arena_jax.evaluate import evaluate
-from arena_jax.rollout import DEFAULT_BATCH
+from arena_jax.evaluation import evaluate
 from arena_jax.structs import Record
 from arena_jax.worlds import parse_worlds
 

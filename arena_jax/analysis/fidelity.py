@@ -17,10 +17,10 @@ import numpy as np
 
 from arena_jax.analysis.metrics import DIFFERENCE, METRICS, Metric, Moments, bootstrap, episode_metrics, estimate
 from arena_jax.arena import make
+from arena_jax.batch_play import rollout
 from arena_jax.data import data_path
 from arena_jax.errors import ArenaError, brief, check_count
 from arena_jax.policies import make_policy
-from arena_jax.rollout import rollout
 from arena_jax.structs import Record
 
 EPISODES = 20_000

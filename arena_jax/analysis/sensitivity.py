@@ -25,11 +25,11 @@ from arena_jax.analysis.metrics import (
 )
 from arena_jax.analysis.surface import score_terms
 from arena_jax.arena import Arena, make, sweep
+from arena_jax.batch_play import COMPILER_OPTIONS, DEFAULT_BATCH, is_opaque, play, rollout
 from arena_jax.errors import ArenaError, check_count
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 from arena_jax.params import FIELDS, STATIC, checked_values
 from arena_jax.policies import make_policy
-from arena_jax.rollout import COMPILER_OPTIONS, DEFAULT_BATCH, is_opaque, play, rollout
 from arena_jax.scenario import Scenario
 
 SHOWN = ("full_survival", "months", "score")

@@ -10,11 +10,11 @@ from rich.markup import escape
 from arena_jax.analysis.compare import all_runs, contrasts, play_units
 from arena_jax.analysis.contrast_view import comparison_json, comparison_rows, comparison_table
 from arena_jax.arena import make
+from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Scenarios, Seed, World
 from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
 from arena_jax.params import parse_overrides
-from arena_jax.rollout import DEFAULT_BATCH
 from arena_jax.worlds import parse_worlds
 
 

@@ -11,14 +11,14 @@ from arena_jax.analysis.few_runs import MIN_TABLES, FewRuns
 from arena_jax.analysis.few_runs_view import few_runs_json, few_runs_tables
 from arena_jax.analysis.table import published_json, results_json, results_tables, spreads_json, spreads_tables
 from arena_jax.arena import make
+from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Scenarios, Seed, World
 from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
 from arena_jax.errors import ArenaError, check_count
-from arena_jax.evaluate import evaluate
+from arena_jax.evaluation import evaluate
 from arena_jax.params import parse_overrides
 from arena_jax.parts import Split, parse_shard
-from arena_jax.rollout import DEFAULT_BATCH
 from arena_jax.worlds import parse_worlds
 
 EXAMPLES = """

@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from arena_jax.batch_play import POLICY_STREAM
 from arena_jax.errors import ArenaError, is_number
 from arena_jax.llm.session import ArenaSession
-from arena_jax.rollout import POLICY_STREAM
 from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
 
 _INSTRUMENT_NAMES = {EQUITY: "equity", DEBT: "debt"}

@@ -17,8 +17,9 @@ from typing import Any
 import jax
 
 from arena_jax.arena import Arena
+from arena_jax.batch_play import POLICY_STREAM
 from arena_jax.errors import ArenaError, check_count, unknown
-from arena_jax.evaluate import MAX_SEED
+from arena_jax.evaluation import MAX_SEED
 from arena_jax.llm import answers
 from arena_jax.llm.calls import apply, check_open, stamp
 from arena_jax.llm.dates import date_label
@@ -39,7 +40,6 @@ from arena_jax.llm.journal import (
 from arena_jax.llm.paging import compact
 from arena_jax.llm.prompt import PROMPT_VERSION, sha256, system_prompt
 from arena_jax.llm.tool_schemas import checked_arguments, formatted, make_tools
-from arena_jax.rollout import POLICY_STREAM
 from arena_jax.scenario import digest
 from arena_jax.structs import Observation, Record
 from arena_jax.version import __version__

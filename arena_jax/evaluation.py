@@ -15,10 +15,10 @@ import numpy as np
 from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.spread import WorldTallies
 from arena_jax.arena import ENVIRONMENTS, Arena
+from arena_jax.batch_play import DEFAULT_BATCH, Months, rollout
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.parts import FORMAT, Split, open_run, parse_shard, policy_folder, read_part, write_part
 from arena_jax.policies import make_policies, source_digest
-from arena_jax.rollout import DEFAULT_BATCH, Months, rollout
 from arena_jax.scenario import HORIZON, MAX_HORIZON, digest
 from arena_jax.structs import Record
 from arena_jax.trajectory import check_fields

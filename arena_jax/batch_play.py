@@ -200,7 +200,7 @@ def rollout(
     key_words(key, ())
     check_policy("policy", policy)
     if any(np.ndim(value) for value in vars(env.params).values()):
-        raise ArenaError("env is a sweep; play it with jax.vmap over arena_jax.rollout.play (README: parameters)")
+        raise ArenaError("env is a sweep; play it with jax.vmap over arena_jax.batch_play.play (README: parameters)")
     _try_policy(env, policy, key)
     for name, value, low in (
         ("episodes", episodes, 1),
