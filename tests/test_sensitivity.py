@@ -72,6 +72,16 @@ def test_the_ranking_is_that_of_the_means_at_every_point(terms):
     assert len({tuple(order) for order in ranked.order.reshape(-1, 4)}) > 1, "the ranking changes on this grid"
 
 
+def test_a_lead_within_its_error_is_not_clear():
+    rng = np.random.default_rng(0)
+    one = rng.normal(1e7, 1e6, (400, 3))
+    ahead = one + rng.normal(0, 1e5, (400, 3))
+    for shift, is_clear in ((5e3, False), (2e5, True)):
+        lead = ahead - (ahead - one).mean(axis=0) + [shift, shift, 0]
+        ranked = ranking({"one": one, "ahead": lead}, np.array([0.0]), np.array([1.0]))
+        assert list(ranked.order[0, 0]) == [1, 0] and ranked.clear[0, 0, 0] == is_clear
+
+
 def test_two_policies_change_places_where_said():
     many_calls, much_cash = np.array([[9e6, 10e6, 3e3], [0, 0, 0]]), np.array([[8e6, 12e6, 0], [0, 0, 0]])
     tool_cost, multiple = crossing(many_calls, much_cash)

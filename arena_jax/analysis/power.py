@@ -18,8 +18,7 @@ POWER = 0.8
 MOST_RUNS = 10**7
 _RESAMPLED_RUNS = 200
 _RESAMPLES = 2_000
-# no exact test of a share tells fewer apart at 5%: 6 discordant pairs (McNemar), 4 against 4 (Fisher)
-_LEAST = {True: 6, False: 4}
+_LEAST_SHARES = 4  # Fisher's exact test tells no fewer against as many apart at 5%
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def _needed(one: np.ndarray, other: np.ndarray, is_paired: bool, is_binary: bool
     difference = other - one
     sd = difference.std(ddof=1) if is_paired else math.sqrt(one.var(ddof=1) + other.var(ddof=1))
     effect = abs(difference.mean()) / sd if sd > 0.0 else math.inf
-    least = _LEAST[is_paired] if is_binary else 2
+    least = _LEAST_SHARES if is_binary and not is_paired else 2
     by_theory = _smallest(lambda n: _t_power(effect, n, 1 if is_paired else 2) >= POWER, least, MOST_RUNS)
     if by_theory is None or by_theory > _RESAMPLED_RUNS:
         return by_theory
