@@ -52,9 +52,13 @@ def test_a_policys_episode_is_that_of_evaluate(replayed, played):
         assert month.decided.startswith("ask for equity of $12,600,000") == asked
 
 
-def test_another_episode_of_the_seed_is_another(env, replayed):
-    other = replay_policy(env, POLICY, SEED, EPISODE + 1)
+def test_a_random_policy_has_the_luck_of_its_episode(env, replayed):
+    other = replay_policy(env, "random", SEED, EPISODE + 1)
     assert other.months[5].opening_cash != replayed.months[5].opening_cash
+    policy = arena_jax.make_policy("random")
+    record = rollout(env, policy, jax.random.key(SEED), 1, first=EPISODE + 1)
+    for name in ("requests", "actions", "months_played", "review_financial_records", "analyze_market_conditions"):
+        assert other.record[name] == getattr(record, name)[0], name
 
 
 def test_what_was_known_stands_beside_what_was_true(replayed, played):
