@@ -43,6 +43,7 @@ tbody th { font-weight: 400; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: #0b5394; }
 @media (max-width: 40rem) { body { padding: .6rem; font-size: 15px; } dl { grid-template-columns: 1fr; }
   dd { margin-bottom: .4rem; } th:first-child { max-width: 8rem; } }
+@page { size: landscape; margin: 12mm; }
 @media print { body { max-width: none; font-size: 11pt; } nav, details:not([open]) { display: none; }
   .panel, tr { break-inside: avoid; } .table { max-height: none; overflow: visible; }
   table { font-size: 6.5pt; } th, td { padding: .1rem .25rem; } th:first-child { min-width: 5rem; } }
