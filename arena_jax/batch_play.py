@@ -20,7 +20,7 @@ import numpy as np
 
 from arena_jax.arena import Arena
 from arena_jax.checks import check_policy, checked_action, checked_assumptions
-from arena_jax.draws import episode_keys, key_words, packed_draws, unpacked_draws
+from arena_jax.draws import POLICY_STREAM, episode_keys, key_words, packed_draws, unpacked_draws
 from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
@@ -35,8 +35,6 @@ DEFAULT_BATCH = 16_384
 COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 _LANES = 64
 _BLOCK = 12  # months played between two looks at whether any episode goes on
-# episodes use fold_in(run key, index) with index below this number; the policies' keys branch off here
-POLICY_STREAM = 2**32 - 1
 _TRIED: set[Any] = set()  # kinds of environment and policy that have been traced once and found sound
 
 

@@ -18,6 +18,10 @@ import jax.numpy as jnp
 
 from arena_jax.errors import ArenaError
 
+MAX_SEED = 2**32 - 1
+# episodes use fold_in(run key, index) with index below this number; the policies' keys branch off here
+POLICY_STREAM = 2**32 - 1
+
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _INDICATOR_BLOCKS, _FLASH_BLOCKS, _REQUEST_BLOCKS = range(0, 5), range(5, 7), range(16, 18)

@@ -16,6 +16,7 @@ from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.spread import WorldTallies
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.batch_play import DEFAULT_BATCH, Months, rollout
+from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.parts import FORMAT, Split, open_run, parse_shard, policy_folder, read_part, write_part
 from arena_jax.policies import make_policies, source_digest
@@ -24,8 +25,6 @@ from arena_jax.structs import Record
 from arena_jax.trajectory import check_fields
 from arena_jax.version import __version__
 from arena_jax.worlds import Worlds, parse_worlds
-
-MAX_SEED = 2**32 - 1
 
 
 def evaluate(

@@ -23,6 +23,7 @@ RUNNING, BANKRUPT, COMPLETED = 0, 1, 2
 # instrument of a funding request
 NO_REQUEST, EQUITY, DEBT = 0, 1, 2
 INSTRUMENTS = {"equity": EQUITY, "debt": DEBT}
+INSTRUMENT_NAMES = {number: name for name, number in INSTRUMENTS.items()}
 # why a request was turned away
 NOT_TURNED_AWAY, PIPELINE_FULL, BAD_REQUEST, MONTH_TAKEN = 0, 1, 2, 3
 # tools, in the order of design section 2.4

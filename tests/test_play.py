@@ -107,7 +107,7 @@ def test_what_was_entered_last_is_the_next_default(env, monkeypatch):
 def test_menus_tell_no_price_that_is_in_the_contracts(env, monkeypatch):
     session = ArenaSession(env, 1)
     shown, _ = play_lines(monkeypatch, session, ["4", *[""] * 10, "b", "q"])
-    assert "servicing_cost must be a number from " in shown
+    assert "servicing_cost has no default, enter a value" in " ".join(shown.split())
     for price in ("18", "88,000", "88000", "390"):
         assert price not in shown.split("Choice")[1]
     assert session.facts()["tool_calls_left"] == 20
@@ -122,7 +122,7 @@ def test_places_do_not_compare_under_other_rules(monkeypatch):
 
 def test_the_end_shows_score_and_place(env, monkeypatch):
     session = ArenaSession(env, 1)
-    shown, over = play_lines(monkeypatch, session, ["1", "7", "1"] + ["7"] * 60)
+    shown, over = play_lines(monkeypatch, session, ["c", "1", "7", "1"] + ["7"] * 60)
     assert over is True
     assert "the chart begins when cash has been verified in two months" in shown
     assert shown.count("Jan 2xx0 to Feb 2xx0") == 2  # in the second month and at the end
@@ -143,11 +143,20 @@ def test_charts():
     lines = cash_chart([(0, 15e6), (1, 7.5e6), (3, 15e6)], 80, 4).split("\n")
     assert lines[0] == "   $15.0M ┤█  █"
     assert lines[2] == "          ┤██ █"
-    assert lines[3] == "       $0 ┤██ █"
+    assert lines[3] == "          ┤██ █"
+    assert lines[4] == "       $0 └────"
     assert lines[-1].strip() == "Jan 2xx0 to Apr 2xx0"
     wide = cash_chart([(month, 1e6 * month) for month in range(132)], 80).split("\n")
     assert max(map(len, wide)) <= 80
-    assert cash_chart([(0, -5.0), (1, 3.0)], 80)
+    fall = cash_chart([(0, 20e6), (1, 10e6), (2, -2e6), (3, -20e6)], 80, 4).split("\n")
+    assert [line.rstrip() for line in fall[:-1]] == [
+        "   $20.0M ┤█",
+        "          ┤██",
+        "       $0 ├────",
+        "          ┤  ▔█",
+        "  -$20.0M ┤   █",
+    ]
+    assert "-$5.0M ┤ █" in cash_chart([(0, -1e6), (1, -5e6)], 80, 2)
     assert sparkline([1, 2, 3]) == "▁▄█"
     assert sparkline([2, 2]) == "▄▄"
 

@@ -1012,7 +1012,7 @@ def test_the_fuzzed_journal_replays_and_calls_after_the_end_are_answered(env, fu
         (
             "fund_raising_request",
             {"instrument": "debt", "amount": 2e9},
-            "amount must be a number from 0.01 to 1000000000",
+            "amount must be a number from 1 to 1,000,000,000",
         ),
         ("fund_raising_request", {"instrument": "debt", "amount": "2e6"}, "amount must be a number"),
         ("verify_cash_position", {"verbose": True}, "takes no arguments"),

@@ -86,6 +86,12 @@ def linked(path, target):
     path.symlink_to(target)
 
 
+def refusing(**changes):
+    """A change of what was refused."""
+    change = lambda lines: [line | changes if line["type"] == "refused" else line for line in lines]
+    return lambda run: rewrite(journal(run), change)
+
+
 def answered(lines):
     """More cash in an answer."""
     for line in lines:
@@ -98,6 +104,8 @@ FORGED = {
     "edited score": (edited(score=9e8), "the record of the end is different now: score"),
     "edited months": (edited(months_survived=5), "the record of the end is different now: months_survived"),
     "edited answer": (lambda run: rewrite(journal(run), answered), "is answered differently now"),
+    "edited refusal": (refusing(error="whatever I like"), "is refused differently now: unknown tool"),
+    "what was no refusal": (refusing(tool="pass"), "is answered now, and was refused"),
     "missing line": (
         lambda run: rewrite(journal(run), lambda lines: [line for line in lines if line.get("n") != 4]),
         "is out of order",
@@ -190,10 +198,11 @@ def test_a_valid_run(monkeypatch, capsys, valid):
 
 
 def test_every_reason_is_told(copy):
-    journal(copy).unlink()
-    edited(score=9e8)
+    edited(score=9e8)(copy)
     rewrite(journal(copy, 1), lambda lines: [*lines[:3]])
-    assert problems_of(copy) == ["episode 0: not begun", "episode 1: in progress"]
+    edit, unfinished = problems_of(copy)
+    assert "the record of the end is different now: score" in edit
+    assert unfinished == "episode 1: in progress"
 
 
 def test_check_of_no_run(monkeypatch, capsys, tmp_path):
@@ -216,13 +225,13 @@ def test_the_board(monkeypatch, capsys, valid, world, tmp_path, ending):
         assert {len(row) for row in rows} == {12}
         assert rows[2][:3] == [" someone + model-1 ", " 2 ", " chosen "]
         assert rows[2][4].strip() == f"{MONTHS}.0 ± 0.0 ({MONTHS}.0 to {MONTHS}.0)"
-        assert rows[2][3].strip() == "100.0% (34.2% to 100.0%)"
+        assert rows[2][3].strip() == "100.0% (15.8% to 100.0%)"
     else:
         assert "<td>someone + model-1</td><td>2</td><td>chosen</td>" in text
         assert "a|b&lt;script&gt;*x* + model-1" in text
     for agent in published_results():
         assert f"{agent} (published)" in text.replace("\\", "")
-    for fact in ("arena_jax", "trajectory", "not told to the agents", "Who played is what a run says of itself"):
+    for fact in ("arena_jax", "trajectory", "not told to the agents", "Who played, and whether its seeds were drawn, is what a run says of itself"):
         assert fact in text
     assert not [path for path in tmp_path.iterdir() if "half" in path.name]
 

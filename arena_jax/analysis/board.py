@@ -36,7 +36,8 @@ def _plain_cell(metric: Metric, mean: float, sd: float, low: float = math.nan, h
 
 BOARD_NOTES = (
     "Mean ± SD over episodes, and the 95% interval of the share or mean in brackets.",
-    "Who played is what a run says of itself; every journal was replayed, and its record confirmed.",
+    "Who played, and whether its seeds were drawn, is what a run says of itself; every journal was replayed, and its "
+    "record confirmed.",
     "Published rows: the paper's Table 1, played in its authors' simulator and not replayed here.",
 )
 

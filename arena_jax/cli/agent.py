@@ -13,6 +13,7 @@ from rich.table import Table
 
 from arena_jax.analysis.table import money
 from arena_jax.cli.cache import NoCache
+from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.cli.submission import check_command, score_command
 from arena_jax.errors import ArenaError
@@ -37,9 +38,6 @@ from arena_jax.policies import make_policy
 from arena_jax.worlds import FORMS
 
 app = typer.Typer()
-
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -133,7 +131,7 @@ def show_command(
         else:
             text = compact(line)
         printable = "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
-        console.print(printable, markup=False, highlight=False)
+        console.print(printable, markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command("scripted")

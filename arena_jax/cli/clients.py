@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from arena_jax.cli.agent import AsJson, Directory
 from arena_jax.cli.cache import NoCache
+from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress
 from arena_jax.errors import ArenaError, check_count, unknown
 from arena_jax.llm.clients import CLIENTS, Client

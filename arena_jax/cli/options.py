@@ -23,4 +23,5 @@ Scenarios = Annotated[
     str | None, typer.Option(help=f"Other trajectories for the same company and horizon: {escape(FORMS)}.")
 ]
 Batch = Annotated[int, typer.Option(help="Episodes played at once.")]
+Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Run directory.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -11,12 +11,11 @@ from arena_jax.llm.episode import Episode, World, projected_cash
 from arena_jax.llm.paging import json_bytes, page_of
 from arena_jax.scenario import COLUMNS
 from arena_jax.score import score
-from arena_jax.structs import BAD_REQUEST, INSTRUMENTS, MONTH_TAKEN, PIPELINE_FULL, Assumptions
+from arena_jax.structs import BAD_REQUEST, INSTRUMENT_NAMES, MONTH_TAKEN, PIPELINE_FULL, Assumptions
 
 _NOTES_ENVELOPE = 120  # bytes around a page of notes, beside the month's facts
 _BLOCK = 120  # months of one indicator in one piece
 _MARKET_ENVELOPE = 220  # bytes around a page of history, so that one holds a year of all indicators
-_INSTRUMENT_NAMES = {number: name for name, number in INSTRUMENTS.items()}
 _TURNED_AWAY = {
     PIPELINE_FULL: "turned away: the most requests allowed are open already",
     BAD_REQUEST: "turned away: amount or instrument not allowed",
@@ -34,12 +33,12 @@ def facts(world: World, episode: Episode) -> dict[str, Any]:
         "tool_calls_left": episode.calls_left,
         "open_requests": [
             {
-                "instrument": _INSTRUMENT_NAMES[int(place.instrument)],
+                "instrument": INSTRUMENT_NAMES[int(place.instrument)],
                 "amount": round(float(place.requested)),
                 "asked": date_label(int(place.month_asked)),
             }
             for place in seen.open_requests
-            if int(place.instrument) in _INSTRUMENT_NAMES
+            if int(place.instrument) in INSTRUMENT_NAMES
         ],
         "notices": [_notice(notice) for notice in settlements(seen)],
         "unit": "$; rates in % a year",

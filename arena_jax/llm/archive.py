@@ -9,10 +9,9 @@ from arena_jax.errors import ArenaError
 from arena_jax.ledger import total_assets
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.statements import books_before, tied
-from arena_jax.structs import DEBT, EQUITY, Books, Observation
+from arena_jax.structs import INSTRUMENT_NAMES, Books, Observation
 
 OPENING = -1  # the month before the start, whose statements are public
-_INSTRUMENTS = {EQUITY: "equity", DEBT: "debt"}
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ def settlements(observation: Observation) -> tuple[Settlement, ...]:
     """The notices that a month opens with."""
     return tuple(
         Settlement(
-            _INSTRUMENTS[int(notice.instrument)],
+            INSTRUMENT_NAMES[int(notice.instrument)],
             round(float(notice.requested)),
             round(float(notice.received)),
             round(float(notice.rate), 3),
@@ -39,7 +38,7 @@ def settlements(observation: Observation) -> tuple[Settlement, ...]:
             int(observation.month),
         )
         for notice in observation.notices
-        if int(notice.instrument) in _INSTRUMENTS
+        if int(notice.instrument) in INSTRUMENT_NAMES
     )
 
 

@@ -8,6 +8,7 @@ from arena_jax.analysis.table import money
 from arena_jax.llm.dates import date_label
 
 _BARS = "▁▂▃▄▅▆▇█"
+_HANGING = "▔▀█"
 _LABEL = 9  # columns of an axis label
 
 
@@ -20,28 +21,32 @@ def sparkline(values: Sequence[float]) -> str:
 def cash_chart(points: Sequence[tuple[int, float]], width: int, height: int = 8) -> str:
     """Amounts in $ over months, from zero: a column per month, or per few months where the width is short.
 
-    points: (month, amount), at least one. Months without an amount stay blank.
+    points: (month, amount), at least one. Months without an amount stay blank; amounts below zero hang from the axis.
     """
     first, last = points[0][0], points[-1][0]
     room = max(width - _LABEL - 3, 10)
     per_column = -(-(last - first + 1) // room)
-    columns: dict[int, float] = {}
+    columns: list[float] = [0.0] * ((last - first) // per_column + 1)
     for month, amount in points:
         columns[(month - first) // per_column] = amount  # the latest of a column's months
-    low, high = min(0.0, *columns.values()), max(*columns.values(), 1.0)
+    high, low = max(0.0, *columns), -min(0.0, *columns)
+    above = height if low == 0.0 else min(round(height * high / (high + low)), height - 1)
+    below = height - above
+    step = max(high / max(above, 1), low / max(below, 1)) or 1.0
     rows = []
-    for row in range(height, 0, -1):
-        level = low + (high - low) * row / height
-        below = low + (high - low) * (row - 1) / height
-        label = money(high) if row == height else money(low) if row == 1 else ""
-        cells = "".join(_cell(columns.get(i), below, level) for i in range((last - first) // per_column + 1))
+    for row in range(above, 0, -1):
+        label = money(row * step) if row == above else ""
+        cells = "".join(_cell(amount / step - row + 1, _BARS) for amount in columns)
         rows.append(f"{label:>{_LABEL}} ┤{cells}".rstrip())
-    rows.append(f"{'':>{_LABEL}} └{'─' * ((last - first) // per_column + 1)}")
+    rows.append(f"{money(0.0):>{_LABEL}} {'├' if below else '└'}{'─' * len(columns)}")
+    for row in range(1, below + 1):
+        label = money(-row * step) if row == below else ""
+        cells = "".join(_cell(-amount / step - row + 1, _HANGING) for amount in columns)
+        rows.append(f"{label:>{_LABEL}} ┤{cells}".rstrip())
     rows.append(f"{'':>{_LABEL}}  {date_label(first)}" + (f" to {date_label(last)}" if last > first else ""))
     return "\n".join(rows)
 
 
-def _cell(amount: float | None, below: float, level: float) -> str:
-    if amount is None or amount <= below:
-        return " "
-    return _BARS[min(int((amount - below) / (level - below) * len(_BARS)), len(_BARS) - 1)]
+def _cell(filled: float, characters: str) -> str:
+    """A character that is `filled` to some part, all of it from 1 on."""
+    return " " if filled <= 0 else characters[min(int(filled * len(characters)), len(characters) - 1)]

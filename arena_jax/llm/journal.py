@@ -47,6 +47,7 @@ _EXACT = ("month", "closed_month", "tool_calls_left", "notes", "page", "pages", 
 _HUGE = 1e18  # above any figure of a record
 _LARGEST = 1e100  # and of an answer
 _DEPTH = 12  # of a line: more than any has
+_LONGEST = 2_000  # bytes of a refused call's arguments that are kept
 MAX_TOKENS = 2**53
 _AMOUNT = 10_000.0  # numbers in a text from this size on are what the books say; smaller ones are terms and dates
 
@@ -162,6 +163,17 @@ def _is_finite(value: Any) -> bool:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+def kept_arguments(tool: Any, arguments: Any) -> Line:
+    """The arguments of a refused call for its line, {} where JSON would not give them back as they are."""
+    try:
+        text = compact(arguments)
+        is_small = len(text.encode()) <= _LONGEST and _is_bounded(arguments, _DEPTH - 1)
+        is_kept = is_small and json.loads(text) == arguments and isinstance(tool, str) and tool == plain(tool)
+    except (ValueError, TypeError, RecursionError):
+        is_kept = False
+    return {"arguments": arguments} if is_kept else {}
 
 
 def plain(name: Any) -> str:

@@ -130,6 +130,8 @@ class Player:
             if not text and (shown or argument.default is not REQUIRED):
                 return default
             try:
+                if not text:
+                    raise ArenaError(f"{key} has no default, enter a value")
                 return argument.checked(key, _entered(argument, text))
             except ArenaError as error:  # at the menu a mistyped amount would be an action
                 self._say(f"{error}; b goes back to the menu", "yellow")
@@ -164,8 +166,11 @@ class Player:
             rate = f" at {notice['rate']:.2f}% a year" if "rate" in notice else ""
             self._say(f"Notice: {text}: {outcome}{rate}", "cyan")
 
+    def _has_chart(self) -> bool:
+        return len({month for month, _ in self._verified}) > 1
+
     def _show_chart(self) -> None:
-        if len({month for month, _ in self._verified}) > 1:
+        if self._has_chart():
             self._say(cash_chart(self._verified, self._console.width))
         else:
             self._say("the chart begins when cash has been verified in two months", "dim")
@@ -183,7 +188,8 @@ class Player:
 
     def _show_cash(self, answer: dict[str, Any]) -> None:
         self._say(f"Cash: ${answer['cash']:,}", "green")
-        self._show_chart()
+        if self._has_chart():
+            self._show_chart()
 
     def _show_text(self, answer: dict[str, Any]) -> None:
         self._say(answer["text"])

@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from arena_jax.arena import Arena, make
+from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count, is_number
-from arena_jax.evaluation import MAX_SEED
 from arena_jax.files import HALF, write_atomic
 from arena_jax.llm.episode import plain_record
 from arena_jax.llm.journal import AGENT_STOPPED, JournalInUse, Line, plain, read_journal

@@ -13,12 +13,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arena_jax.batch_play import POLICY_STREAM
+from arena_jax.draws import POLICY_STREAM
 from arena_jax.errors import ArenaError, is_number
 from arena_jax.llm.session import ArenaSession
-from arena_jax.structs import DEBT, EQUITY, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
-
-_INSTRUMENT_NAMES = {EQUITY: "equity", DEBT: "debt"}
+from arena_jax.structs import INSTRUMENT_NAMES, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
 
 
 def play_policy(session: ArenaSession, policy: Any, seed: int, index: int = 0) -> None:
@@ -97,8 +95,8 @@ class _Player:
             self._call("book_closing")
             if self.session.is_over or self._month() > month:
                 return instrument != NO_REQUEST
-        if instrument in _INSTRUMENT_NAMES:
-            request = {"instrument": _INSTRUMENT_NAMES[instrument], "amount": action.amount.item()}
+        if instrument in INSTRUMENT_NAMES:
+            request = {"instrument": INSTRUMENT_NAMES[instrument], "amount": action.amount.item()}
             if "error" not in self._call("fund_raising_request", request):
                 return False
         self._call("pass")

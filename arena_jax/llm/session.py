@@ -17,9 +17,8 @@ from typing import Any
 import jax
 
 from arena_jax.arena import Arena
-from arena_jax.batch_play import POLICY_STREAM
+from arena_jax.draws import MAX_SEED, POLICY_STREAM
 from arena_jax.errors import ArenaError, check_count, unknown
-from arena_jax.evaluation import MAX_SEED
 from arena_jax.llm import answers
 from arena_jax.llm.calls import apply, check_open, stamp
 from arena_jax.llm.dates import date_label
@@ -33,6 +32,7 @@ from arena_jax.llm.journal import (
     Line,
     difference,
     dollars_apart,
+    kept_arguments,
     plain,
     read_journal,
     record_difference,
@@ -117,12 +117,10 @@ class ArenaSession:
             self._check_whole()
             before = self._episode
             try:
-                self._check_not_ended()
-                checked = checked_arguments(self._tools, name, arguments)
-                after, answer = apply(self._world, before, name, self._tools[name], checked)
+                checked, after, answer = self._answered(name, arguments)
             except ArenaError as error:
                 refused = {"type": "refused", "n": self.calls_made + 1, "month": before.month, "tool": plain(name)}
-                refused["error"] = str(error)
+                refused |= {**kept_arguments(name, arguments), "error": str(error)}
                 answer = {"error": str(error)} | stamp(before)
                 with self._written([refused]):
                     self._made.append((plain(name), None))
@@ -216,6 +214,12 @@ class ArenaSession:
         self.close()
 
     # one call
+
+    def _answered(self, name: Any, arguments: Any) -> tuple[dict[str, Any], Episode, dict[str, Any]]:
+        """The checked arguments of a call, the episode after it, its answer; raises `ArenaError` if it is refused."""
+        self._check_not_ended()
+        checked = checked_arguments(self._tools, name, arguments)
+        return checked, *apply(self._world, self._episode, name, self._tools[name], checked)
 
     @contextlib.contextmanager
     def _written(self, lines: list[Line]) -> Iterator[None]:
@@ -322,20 +326,29 @@ class ArenaSession:
         if self._ended_as == INFRA_ERROR:
             self._ended_as = None
         if line["type"] == "refused":
+            if "arguments" in line:
+                self._replay_refusal(where, line)
             self._made.append((line["tool"], None))
             return
         where = f"{where}: {plain(line['tool'])} in {date_label(self._episode.month)}"
         try:
-            self._check_not_ended()
-            name = line["tool"]
-            checked = checked_arguments(self._tools, name, line["arguments"])
-            self._episode, answer = apply(self._world, self._episode, name, self._tools[name], checked)
+            checked, self._episode, answer = self._answered(line["tool"], line["arguments"])
             found = difference(line["answer"], answer, dollars_apart(self._episode.archive.largest_assets))
         except ArenaError as error:
             raise ArenaError(f"{where} can't be replayed: {error}") from None
         if found:
             raise ArenaError(f"{where} is answered differently now: {found}")
-        self._made.append((name, checked))
+        self._made.append((line["tool"], checked))
+
+    def _replay_refusal(self, where: str, line: Line) -> None:
+        where = f"{where}: {plain(line['tool'])} in {date_label(self._episode.month)}"
+        try:
+            self._answered(line["tool"], line["arguments"])
+        except ArenaError as error:
+            if str(error) != line["error"]:
+                raise ArenaError(f"{where} is refused differently now: {error}") from None
+        else:
+            raise ArenaError(f"{where} is answered now, and was refused")
 
 
 def confirm(

@@ -64,7 +64,9 @@ def _number(argument: Argument, name: str, value: Any) -> Any:
     kind = "a whole number" if is_whole else "a number"
     good = is_number(value) and argument.low <= value <= argument.high and (not is_whole or value == int(value))
     if not good:
-        raise ArenaError(f"{name} must be {kind} from {argument.low:.12g} to {argument.high:.12g}, got {_seen(value)}")
+        raise ArenaError(
+            f"{name} must be {kind} from {argument.low:,.12g} to {argument.high:,.12g}, got {_seen(value)}"
+        )
     return int(value) if is_whole else float(value)
 
 
@@ -206,7 +208,7 @@ def make_tools(params: Params) -> dict[str, Tool]:
             f"is turned away. {ends}",
             {
                 "instrument": Argument("choice", "equity or debt", choices=tuple(INSTRUMENTS), example="equity"),
-                "amount": Argument("number", "$ asked for", REQUIRED, 0.01, float(params.max_request), example=20e6),
+                "amount": Argument("number", "$ asked for", REQUIRED, 1, float(params.max_request), example=20e6),
             },
         ),
         "pass": Tool(ACTION, f"Take no action. {ends}{relaxed}"),
