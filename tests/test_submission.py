@@ -231,7 +231,8 @@ def test_the_board(monkeypatch, capsys, valid, world, tmp_path, ending):
         assert "a|b&lt;script&gt;*x* + model-1" in text
     for agent in published_results():
         assert f"{agent} (published)" in text.replace("\\", "")
-    for fact in ("arena_jax", "trajectory", "not told to the agents", "Who played, and whether its seeds were drawn, is what a run says of itself"):
+    stated = "Who played, and whether its seeds were drawn, is what a run says of itself"
+    for fact in ("arena_jax", "trajectory", "not told to the agents", stated):
         assert fact in text
     assert not [path for path in tmp_path.iterdir() if "half" in path.name]
 
