@@ -210,6 +210,22 @@ def test_survival_where_nobody_dies_and_where_all_do():
     dead = survival(np.array([34, 34, 35]), np.ones(3, dtype=bool))
     assert dead.share[[33, 34, 35]].tolist() == pytest.approx([1, 1 / 3, 0])
     assert dead.at(100)[0] == 0.0
+    at_once = survival(np.array([34, 34, 34]), np.ones(3, dtype=bool))
+    assert at_once.at(34) == (0.0, 0.0, pytest.approx(0.7076, abs=1e-4))  # exact interval of 0 of 3
+
+
+def test_survival_knows_no_more_than_those_still_observed_tell():
+    """95 players stop in month 5; five companies live on, so month 90 is known from five."""
+    months = np.array([5] * 95 + [100] * 5)
+    alive = survival(months, np.zeros(100, dtype=bool))
+    assert alive.at(5) == (1.0, pytest.approx(0.9638, abs=1e-4), 1.0)
+    assert alive.at(90) == (1.0, pytest.approx(0.4782, abs=1e-4), 1.0)
+    dead = survival(months, months == 100)
+    assert dead.at(99)[1] == pytest.approx(0.4782, abs=1e-4)
+    assert dead.at(100) == (0.0, 0.0, pytest.approx(0.5218, abs=1e-4))
+    # the last of five dies a month after the others: a month before, 1 of 5 bounds what is left
+    late = survival(np.array([5] * 95 + [99] * 4 + [100]), np.array([False] * 95 + [True] * 5))
+    assert late.at(100)[2] == late.at(99)[2] < 0.6
 
 
 def test_survival_at_a_crisis_is_the_share_that_passes_it(simulated_run):

@@ -18,7 +18,7 @@ CAPTION = (
     "Mean or ratio of sums, and its 95% interval; months count from 0. Cash peak: the month with the highest opening "
     "cash before any proceeds; its figures are over companies that asked. External calls: market and records; internal "
     "ones: cash and projections. Paper: RQ3, 10 survived and 10 failed runs. Survival: Kaplan-Meier, exponential "
-    "Greenwood interval."
+    "Greenwood interval, at 100% that of a share of the companies still observed."
 )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from arena_jax.analysis.metrics import CONFIDENCE, METRICS, Moments, estimate
+from arena_jax.analysis.metrics import CONFIDENCE, share_interval
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,8 @@ def survival(months_played: np.ndarray, bankrupt: np.ndarray) -> Survival:
     """Kaplan-Meier of n >= 1 episodes: int[n] months played, bool[n] whether bankruptcy ended them.
 
     The others are censored: they reached the horizon, or their player stopped while the company lived. The interval is
-    the exponential Greenwood one; where the estimate is 0 or 1, which leaves that undefined, Wilson's for n companies.
+    the exponential Greenwood one, which an estimate of 0 or 1 leaves undefined. At 1 it is `share_interval` of those
+    observed so far; at 0 that of those whom the last bankruptcy left, and no wider than a month before, as S can't rise.
     """
     from scipy import stats  # a second of start-up that only a finished evaluation pays
 
@@ -53,8 +54,10 @@ def survival(months_played: np.ndarray, bankrupt: np.ndarray) -> Survival:
     time = np.arange(months.max() + 1)
     share = found.evaluate(time)
     low, high = interval.low.evaluate(time), interval.high.evaluate(time)
-    for certain in (0.0, 1.0):
-        at = share == certain
-        wilson = estimate(METRICS["full_survival"], Moments(len(months), certain, 0.0))
-        low[at], high[at] = wilson.low, wilson.high
+    observed = len(months) - np.searchsorted(np.sort(months), time)  # through each month
+    for month in np.flatnonzero(share == 1.0):
+        low[month], high[month] = share_interval(int(observed[month]), int(observed[month]))
+    for last in np.flatnonzero(share == 0.0)[:1]:
+        before = high[last - 1] if last else 1.0
+        low[last:], high[last:] = 0.0, min(share_interval(0, int(observed[last]))[1], before)
     return Survival(len(months), int(np.count_nonzero(bankrupt)), share, low, high)
