@@ -24,7 +24,7 @@ def test_simulated_records_come_as_they_were_played(env, simulated_run):
     record, _ = arena_jax.rollout(env, policy, jax.random.key(3), 200, record=["cash"])
     for name, values in vars(record).items():
         np.testing.assert_array_equal(getattr(late.record, name), values)
-    assert (never.label, never.n, never.seeds) == ("never-raise", 200, "seed 3")
+    assert (never.label, never.n, never.seeds, never.seed_text) == ("never-raise", 200, (3,), "seed 3")
     assert never.bankrupt.all()
     assert not late.stopped.any()
 
@@ -42,7 +42,7 @@ def test_cash_by_month_is_that_of_the_companies_alive(env, simulated_run):
 
 def test_journals_come_with_their_players_seeds_and_replayed_cash(agents_run):
     (found,) = read_sources([agents_run]).sources
-    assert (found.label, found.n, found.seeds) == ("someone", 2, "seeds 7, 8")
+    assert (found.label, found.n, found.seeds, found.seed_text) == ("someone", 2, (7, 8), "seeds 7, 8")
     assert found.stopped.tolist() == [False, True]
     assert found.bankrupt.tolist() == [True, False]
     assert found.cash.alive[:3].tolist() == [2, 2, 1]
@@ -128,6 +128,21 @@ def test_the_same_episodes_twice_are_refused(simulated_run, tmp_path):
         read_sources([simulated_run, simulated_run])
     with pytest.raises(arena_jax.ArenaError, match=r"never-raise, seed 3 is in two"):
         read_sources([simulated_run, copied(simulated_run, tmp_path)])
+
+
+def test_a_copied_run_of_agents_is_refused(agents_run, tmp_path):
+    with pytest.raises(arena_jax.ArenaError, match=r"episode 0 of .*run and episode 0 of .*copy are of one player"):
+        read_sources([agents_run, copied(agents_run, tmp_path)])
+
+
+def test_sources_share_their_episodes_only_where_all_seeds_agree(simulated_run):
+    """Seven seeds are told as five and two more; the two count."""
+    never, late = read_sources([simulated_run]).sources
+    assert never.draws == late.draws
+    one, other = (dataclasses.replace(never, seeds=(*range(5), *rest), by_episode=True) for rest in ((5, 6), (7, 8)))
+    assert one.seed_text == other.seed_text == "seeds 0, 1, 2, 3, 4 and 2 more"
+    assert one.draws != other.draws
+    assert dataclasses.replace(never, by_episode=True).draws != never.draws
 
 
 def test_one_policy_on_two_seeds_is_told_apart(simulated_run, tmp_path):
@@ -248,7 +263,7 @@ def records(**columns):
 def sources(record, stopped=None):
     n = len(record.survived)
     stopped = np.zeros(n, dtype=bool) if stopped is None else np.array(stopped)
-    return Sources(Ground("0", {}, None, {"kind": "made"}), (Source("made", record, stopped, "seed 0", "none"),), {})
+    return Sources(Ground("0", {}, None, {"kind": "made"}), (Source("made", record, stopped, (0,), "none"),), {})
 
 
 def test_failure_patterns_of_hand_made_records():

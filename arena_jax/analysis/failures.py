@@ -57,7 +57,7 @@ class Failures:
 
 def failures(sources: Sources) -> list[Failures]:
     """One for each source, and where there are several a first one for all of their records together."""
-    found = [_failures(source.label, source.seeds, source.record, source.stopped) for source in sources.sources]
+    found = [_failures(source.label, source.seed_text, source.record, source.stopped) for source in sources.sources]
     if len(found) == 1:
         return found
     stopped = np.concatenate([source.stopped for source in sources.sources])

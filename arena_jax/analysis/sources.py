@@ -48,6 +48,7 @@ from arena_jax.scenario import Scenario, default_scenario, digest
 from arena_jax.structs import Record
 
 FAN_EPISODES = 131_072  # of a policy, at most, that a fan of cash is drawn from
+_SEEDS_SHOWN = 5
 HELD_OUT = "months of held-out worlds are not shown: they would tell the trajectory"
 UNRECORDED = "the run holds no months: play it with arena-jax evaluate ... --out DIR --record cash"
 
@@ -56,21 +57,35 @@ UNRECORDED = "the run holds no months: play it with arena-jax evaluate ... --out
 class Source:
     """The episodes of one policy or player. record: leaves [n]. stopped: bool[n], its player stopped before the end.
 
-    cash: quantiles by month, or in words why there are none. world_episodes: episodes of each of several worlds, world
-    after world; 0 where no two episodes share a world that others do not have.
+    seeds: the one of a simulated run, or of journals one of each episode (`by_episode`). cash: quantiles by month, or
+    in words why there are none. world_episodes: episodes of each of several worlds, world after world; 0 where no two
+    episodes share a world that others do not have.
     """
 
     label: str
     record: Record
     stopped: np.ndarray
-    seeds: str
+    seeds: tuple[int, ...]
     cash: Fan | str
     world_episodes: int = 0
+    by_episode: bool = False
 
     @property
     def n(self) -> int:
         """Number of episodes."""
         return len(self.stopped)
+
+    @property
+    def draws(self) -> tuple[int, tuple[int, ...], int, bool]:
+        """What two sources on common ground share that played the same episodes in the same order."""
+        return self.n, self.seeds, self.world_episodes, self.by_episode
+
+    @property
+    def seed_text(self) -> str:
+        """The seeds in words, five at most."""
+        shown = ", ".join(map(str, self.seeds[:_SEEDS_SHOWN]))
+        more = len(self.seeds) - _SEEDS_SHOWN
+        return f"seed{'s' if len(self.seeds) > 1 else ''} {shown}" + (f" and {more} more" if more > 0 else "")
 
     @property
     def bankrupt(self) -> np.ndarray:
@@ -239,7 +254,7 @@ def _simulated(directory: Path, manifest: dict[str, Any], on_progress: Callable[
     split = manifest_split(manifest)
     if manifest["shard"] != "1/1":
         raise ArenaError(f"{directory} is shard {manifest['shard']} of a run; put the shards together: arena-jax merge")
-    seed = f"seed {manifest.get('seed')}"
+    seeds = (manifest["seed"],)
     found = []
     for number, spec in enumerate(manifest["policies"]):
         folder = directory / policy_folder(number, spec)
@@ -256,7 +271,7 @@ def _simulated(directory: Path, manifest: dict[str, Any], on_progress: Callable[
         record = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
         cash = _recorded_cash(folder, split, manifest)
         in_each = split.episodes if split.worlds > 1 else 0
-        found.append(Source(spec, record, np.zeros(split.total, dtype=bool), seed, cash, in_each))
+        found.append(Source(spec, record, np.zeros(split.total, dtype=bool), seeds, cash, in_each))
     return found
 
 
@@ -289,23 +304,29 @@ def _check_whole(journals: list[tuple[Path, Played]], skip_unfinished: bool) -> 
 
 def _of_journals(ended: list[tuple[Path, Played]], on_progress: Callable[[int], None]) -> list[Source]:
     players: dict[str, list[tuple[Path, Played]]] = {}
+    places: dict[tuple[str, int], str] = {}
     for directory, played in ended:
         players.setdefault(played.player, []).append((directory, played))
+        key, place = (played.player, run_seed(directory, played.episode)), f"episode {played.episode} of {directory}"
+        if key in places:
+            raise ArenaError(f"{places[key]} and {place} are of one player and seed; they would count twice")
+        places[key] = place
     found = []
     for label, mine in players.items():
         paths = []
         for directory, played in mine:
             paths.append(_replayed_cash(directory, played.episode))
             on_progress(1)
-        seeds = [str(run_seed(directory, played.episode)) for directory, played in mine]
+        seeds = tuple(run_seed(directory, played.episode) for directory, played in mine)
         held_out = any((read_run(directory)["scenarios"] or {}).get("kind") == "held out" for directory, _ in mine)
         found.append(
             Source(
                 label=label,
                 record=stacked(played.record for _, played in mine if played.record is not None),
                 stopped=np.array([played.status == AGENT_STOPPED for _, played in mine]),
-                seeds=_listed(seeds),
+                seeds=seeds,
                 cash=HELD_OUT if held_out else fan(paths),
+                by_episode=True,
             )
         )
     return found
@@ -323,16 +344,11 @@ def _replayed_cash(directory: Path, episode: int) -> np.ndarray:
     return np.array([[cash[month] for month in sorted(cash)]])
 
 
-def _listed(seeds: Sequence[str]) -> str:
-    shown = ", ".join(seeds[:5])
-    return f"seed{'s' if len(seeds) > 1 else ''} {shown}" + (f" and {len(seeds) - 5} more" if len(seeds) > 5 else "")
-
-
 def _told_apart(sources: list[Source]) -> list[Source]:
     """Labels made unique by the seeds; the same policy on the same seeds is the same episodes twice."""
     counts = Counter(source.label for source in sources)
     named = [
-        dataclasses.replace(source, label=f"{source.label}, {source.seeds}") if counts[source.label] > 1 else source
+        dataclasses.replace(source, label=f"{source.label}, {source.seed_text}") if counts[source.label] > 1 else source
         for source in sources
     ]
     for label, count in Counter(source.label for source in named).items():

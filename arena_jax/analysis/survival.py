@@ -42,7 +42,7 @@ def survival(months_played: np.ndarray, bankrupt: np.ndarray) -> Survival:
 
     The others are censored: they reached the horizon, or their player stopped while the company lived. The interval is
     the exponential Greenwood one, which an estimate of 0 or 1 leaves undefined. At 1 it is `share_interval` of those
-    observed so far; at 0 that of those whom the last bankruptcy left, and no wider than a month before, as S can't rise.
+    observed so far; at 0 that of those alive before the last bankruptcies, no wider than the month before's.
     """
     from scipy import stats  # a second of start-up that only a finished evaluation pays
 

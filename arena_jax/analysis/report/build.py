@@ -37,7 +37,7 @@ def report_page(sources: Sources, figures: list[Figure]) -> bytes:
         ("Environment", f"{ENVIRONMENTS[0]}, arena_jax {ground.version}"),
         ("World", ground.world),
         ("Parameters", ", ".join(ground.changed) or "the defaults"),
-        ("Episodes", "\n".join(f"{s.label}: n {s.n:,}, {s.seeds}" for s in sources.sources)),
+        ("Episodes", "\n".join(f"{s.label}: n {s.n:,}, {s.seed_text}" for s in sources.sources)),
     ]
     if sources.left_out:
         facts.append(("Left out", ", ".join(f"{n} {status}" for status, n in sorted(sources.left_out.items()))))

@@ -45,8 +45,8 @@ GROUP_STYLES = (Style("survivors", BLUE, shape="area"), Style("bankrupt", ORANGE
 def provenance(sources: Sources, members: Sequence[Source] | None = None) -> str:
     """n, seed, version and world of what a figure shows, in one line."""
     members = sources.sources if members is None else members
-    same = len({(source.n, source.seeds) for source in members}) == 1
-    each = [f"n {source.n:,}{_in_worlds(source)}, {source.seeds}" for source in members]
+    same = len({source.draws for source in members}) == 1
+    each = [f"n {source.n:,}{_in_worlds(source)}, {source.seed_text}" for source in members]
     counts = each[0] + (" each" if len(members) > 1 else "")
     if not same:
         counts = "; ".join(f"{source.label}: {text}" for source, text in zip(members, each, strict=True))
