@@ -1,5 +1,6 @@
 """The report: figures from records, the page and its PNGs, and what is refused."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -86,22 +87,44 @@ def test_the_ranking_is_that_of_the_scores(figures, read):
     """At the paper's λ and m the order of the records' own scores; the cheapest caller wins where calls are dear."""
     rows = {row[0]: dict(zip(figures[5].table.headings[1:], row[1:], strict=True)) for row in figures[5].table.rows}
     means = [float(np.mean(source.record.score)) for source in read.sources]
-    order = " > ".join(str(i + 1) for i in np.argsort(-np.array(means), kind="stable"))
-    assert rows["$5K"]["5"] == order
+    assert means[1] > means[0] == means[2] == 0.0
+    assert rows["$5K"]["5"] == "2 > 1 = 3"
     assert (TOOL_COSTS[2], MULTIPLES[10]) == (5e3, 5.0)
+
+
+def together(*found, seeds=None):
+    """Hand-made records as sources of their own, of the same episodes if their seeds are the same."""
+    made = [sources(record) for record in found]
+    return dataclasses.replace(
+        made[0],
+        sources=tuple(
+            dataclasses.replace(one.sources[0], label=f"made {i}", seeds=(seeds[i] if seeds else 0,))
+            for i, one in enumerate(made)
+        ),
+    )
 
 
 def test_a_ranking_changes_where_calls_become_dear():
     frugal = records(survived=[True, True], revenue_ttm=[1e6, 1e6], cash=[0, 0])
     hungry = records(survived=[True, True], revenue_ttm=[2e6, 2e6], cash=[0, 0], verify_cash_position=[400, 400])
-    both = sources(frugal)
-    one, other = both.sources[0], sources(hungry).sources[0]
-    both = type(both)(both.ground, (one, type(other)("hungry", *list(vars(other).values())[1:])), {})
+    both = together(frugal, hungry)
     cells = {row[0]: row[1:] for row in ranking_map(both).table.rows}
     # 5 * 1M of revenue more against 400 calls: they change places at λ = $12.5K
     assert cells["$12K"][10] == "2 > 1" or cells["$10K"][10] == "2 > 1"
     assert cells["$15K"][10] == "1 > 2"
     assert "another λ" in ranking_map(both).about
+
+
+def test_equal_scores_are_no_ranks():
+    """Two policies whose companies all go bankrupt: 0 and 0, whether or not they played the same episodes."""
+    gone = records(survived=[False, False])
+    living = records(survived=[True, True], revenue_ttm=[1e6, 1e6])
+    for seeds in ((0, 0, 0), (0, 1, 2)):
+        figure = ranking_map(together(gone, gone, living, seeds=seeds))
+        assert figure.table.rows[0][2:] == ["3 > 1 = 2"] * 20
+        assert figure.table.rows[0][1] == "1 = 2 = 3"  # m = 0, nothing in cash, no calls
+    nothing = ranking_map(together(gone, gone))
+    assert nothing.summary.startswith("Everywhere the order is 1 = 2, where")
 
 
 def test_one_source_has_no_ranking_and_no_survivor_no_scores(simulated_run, tmp_path):

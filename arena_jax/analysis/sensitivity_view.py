@@ -21,6 +21,7 @@ from arena_jax.analysis.surface import (
     crossing,
     elasticities,
     scores,
+    written_order,
 )
 from arena_jax.analysis.table import figure, interval, money, or_null, plain_estimate, plain_table, signed
 from arena_jax.errors import ArenaError
@@ -91,9 +92,10 @@ def plane_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def map_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
     """Per λ the rankings over m, as text by heading, from `surface_json`: `AC=B` where C's lead over B is not clear."""
-    multiples = [f"m = {multiple:.4g}" for multiple in found["revenue_multiple"]]
+    letters, multiples = string.ascii_uppercase, [f"m = {multiple:.4g}" for multiple in found["revenue_multiple"]]
     return [
-        {"λ": money(tool_cost)} | dict(zip(multiples, map(_order, order, clear), strict=True))
+        {"λ": money(tool_cost)}
+        | {m: written_order(letters, *cell, ("", "=")) for m, *cell in zip(multiples, order, clear, strict=True)}
         for tool_cost, order, clear in zip(found["tool_cost"], found["order"], found["clear"], strict=True)
     ]
 
@@ -268,11 +270,6 @@ def _span(value: float | None, low: float | None, high: float | None) -> str:
     if value is None or math.isnan(value):
         return "–"
     return f"{value:.3f}" if low is None or high is None else f"{value:.3f} ({low:.3f} to {high:.3f})"
-
-
-def _order(order: Sequence[int], clear: Sequence[bool]) -> str:
-    links = ["" if is_clear else "=" for is_clear in clear]
-    return "".join(string.ascii_uppercase[i] + link for i, link in zip(order, [*links, ""], strict=True))
 
 
 def _tau(value: float) -> str:

@@ -7,7 +7,7 @@ places along a straight line of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,6 +89,12 @@ def ranking(terms: Mapping[str, np.ndarray], tool_costs: np.ndarray, multiples: 
         if len(found) > 1:
             tau[cell] = stats.kendalltau(means[:, *cell], at_default).statistic
     return Ranking(policies, tool_costs, multiples, means, order, clear, tau)
+
+
+def written_order(names: Sequence[str], order: Sequence[int], clear: Sequence[bool], links: tuple[str, str]) -> str:
+    """Names by rank, the best first; links: what stands behind a name whose lead is told from zero, or is not."""
+    behind = [links[0] if is_clear else links[1] for is_clear in clear]
+    return "".join(names[i] + link for i, link in zip(order, [*behind, ""], strict=True))
 
 
 def crossing(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:

@@ -27,7 +27,7 @@ from arena_jax.analysis.report.figures import (
     Tiles,
 )
 from arena_jax.analysis.sources import Sources, plain_params
-from arena_jax.analysis.surface import DEFAULT_MULTIPLE, DEFAULT_TOOL_COST, ranking, score_terms, surface
+from arena_jax.analysis.surface import DEFAULT_MULTIPLE, DEFAULT_TOOL_COST, ranking, score_terms, surface, written_order
 from arena_jax.analysis.table import figure, interval, money
 from arena_jax.errors import ArenaError
 from arena_jax.params import make_params, parse_overrides
@@ -36,7 +36,6 @@ POINTS = 21  # of each axis of the map
 TOOL_COSTS = np.linspace(0.0, 10 * DEFAULT_TOOL_COST, POINTS)
 MULTIPLES = np.linspace(0.0, 2 * DEFAULT_MULTIPLE, POINTS)
 _HERE = Style("the paper's λ and m", "#000000", shape="diamond")
-_OPEN = Style("lead of the first not told from zero (95%, paired)", GREY, shape="hollow")
 _SINGLE = Style("one condition relaxed", BLUE, shape="dot")
 _PAIR = Style("two relaxed", ORANGE, shape="hollow")
 
@@ -52,15 +51,24 @@ def ranking_map(sources: Sources) -> Figure:
         only = "A ranking needs the records of two policies or players."
         return Figure("ranking", title, about, provenance(sources), missing=only)
     terms = {source.label: score_terms(source.record) for source in sources.sources}
-    if len({(source.n, source.seeds) for source in sources.sources}) == 1:
+    if len({source.draws for source in sources.sources}) == 1:
         found = ranking(terms, TOOL_COSTS, MULTIPLES)
-        order, unclear = found.order, ~found.clear[:, :, 0]
+        order, clear = found.order, found.clear
+        about += " =: a lead that is not told from zero (95%, paired)."
     else:
-        means = np.stack([surface(one, TOOL_COSTS, MULTIPLES) for one in terms.values()])
-        order = np.argsort(-means, axis=0, kind="stable").transpose(1, 2, 0)
-        unclear = np.zeros(order.shape[:2], dtype=bool)
-        about += " Whether a lead is more than luck is not tested: the sources do not share their episodes."
-    written = np.array([[" > ".join(str(place + 1) for place in cell) for cell in row] for row in order])
+        means = np.stack([surface(one, TOOL_COSTS, MULTIPLES) for one in terms.values()], axis=-1)
+        order = np.argsort(-means, axis=-1, kind="stable")
+        clear = np.diff(np.take_along_axis(means, order, axis=-1), axis=-1) != 0.0
+        about += (
+            " =: equal means. Whether a lead is more than luck is not tested: the sources do not share their episodes."
+        )
+    names = [str(place + 1) for place in range(len(terms))]
+    written = np.array(
+        [
+            [written_order(names, *cell, (" > ", " = ")) for cell in zip(*row, strict=True)]
+            for row in zip(order, clear, strict=True)
+        ]
+    )
     orders, areas = np.unique(written, return_counts=True)
     orders = orders[np.argsort(-areas, kind="stable")]
     index = np.argmax(written[:, :, None] == orders, axis=-1)
@@ -75,27 +83,22 @@ def ranking_map(sources: Sources) -> Figure:
         for j, multiple in enumerate(MULTIPLES)
     ]
     marks: list[Mark] = [Tiles(styles, TOOL_COSTS, MULTIPLES, index.T, notes)]
-    rows, columns = np.nonzero(unclear)
-    if len(rows):
-        marks.append(Dots(_OPEN, TOOL_COSTS[rows], MULTIPLES[columns]))
     here = f"λ {money(DEFAULT_TOOL_COST)}, m {DEFAULT_MULTIPLE:g}, the paper's"
     marks.append(Dots(_HERE, np.array([DEFAULT_TOOL_COST]), np.array([DEFAULT_MULTIPLE]), [here]))
     half = (TOOL_COSTS[1] / 2, MULTIPLES[1] / 2)
     x = Axis("λ, price of a tool call", "$", -half[0], float(TOOL_COSTS[-1]) + half[0])
     y = Axis("m, revenue multiple", "", -half[1], float(MULTIPLES[-1]) + half[1])
-    cells = [
-        [money(cost), *[f"{written[i, j]}{'?' if unclear[i, j] else ''}" for j in range(POINTS)]]
-        for i, cost in enumerate(TOOL_COSTS)
-    ]
+    cells = [[money(cost), *row] for cost, row in zip(TOOL_COSTS, written.tolist(), strict=True)]
+    many = f"{len(orders)} different orders; the most frequent one is"
     return Figure(
         key="ranking",
         title=title,
         about=f"{about} {key}.",
         source=provenance(sources),
-        summary=f"{len(orders)} different orders; the most frequent one is {orders[0]}, where {key}.",
+        summary=f"{many if len(orders) > 1 else 'Everywhere the order is'} {orders[0]}, where {key}.",
         panels=[Panel("", x, y, marks)],
-        legend=[*styles, _HERE, *([_OPEN] if len(rows) else [])],
-        table=DataTable(("λ; by m (? lead not told from zero)", *[f"{m:g}" for m in MULTIPLES]), cells),
+        legend=[*styles, _HERE],
+        table=DataTable(("λ; by m", *[f"{m:g}" for m in MULTIPLES]), cells),
     )
 
 
