@@ -11,6 +11,7 @@ from test_cli import arena
 
 import arena_jax
 from arena_jax.analysis.failures import failures
+from arena_jax.analysis.failures_view import failures_json, notes
 from arena_jax.analysis.fan import fan
 from arena_jax.analysis.sources import Ground, Source, Sources, read_sources
 from arena_jax.analysis.survival import survival
@@ -318,7 +319,7 @@ def test_the_interval_of_a_ratio_covers_it():
     """Requests of unlike number and size: the true ratio of sums is E[number * size] / E[number]."""
     rng = np.random.default_rng(0)
     covered = 0
-    for _ in range(200):
+    for _ in range(1000):
         number = rng.integers(1, 6, 100)
         size = number * rng.uniform(8e6, 12e6, 100)
         made = records(
@@ -326,7 +327,38 @@ def test_the_interval_of_a_ratio_covers_it():
         )
         found = failures(sources(made))[0].groups["survivors"]["request_size"]
         covered += found.low <= 1e7 * (55 / 5) / (15 / 5) <= found.high
-    assert 0.90 <= covered / 200 <= 0.99
+    assert 0.93 <= covered / 1000 <= 0.97
+
+
+def test_ratios_of_all_or_none_are_as_sure_as_their_episodes():
+    """Three companies, every request approved and all of one size: three episodes tell little of a share, no spread."""
+    made = records(
+        survived=[True] * 3, months_played=[132] * 3, requests=[1, 2, 1], approvals=[1, 2, 1],
+        requested_equity=[8e6, 16e6, 8e6], verify_cash_position=[132] * 3,
+    )  # fmt: skip
+    (found,) = failures(sources(made))
+    survivors = found.groups["survivors"]
+    rate, outside = survivors["approval_rate"], survivors["external_share"]
+    assert (rate.mean, rate.low, rate.high) == (1.0, pytest.approx(0.2924, abs=1e-4), 1.0)
+    assert (outside.mean, outside.low, outside.high) == (0.0, 0.0, pytest.approx(0.7076, abs=1e-4))
+    assert survivors["request_size"].mean == 8e6
+    assert np.isnan([survivors["request_size"].low, survivors["tools_per_month"].high]).all()
+
+
+def test_what_played_the_same_seeds_is_pooled_without_intervals():
+    made = sources(records(survived=[True, False], months_played=[132, 40], verify_cash_position=[9, 9]))
+    (one,) = made.sources
+    pooled = lambda seed: failures(
+        dataclasses.replace(made, sources=(one, dataclasses.replace(one, label="other", seeds=(seed,))))
+    )[0]
+    same, apart = pooled(0), pooled(1)
+    assert same.is_pooled and not apart.is_pooled
+    for found, has_none in ((same, True), (apart, False)):
+        assert np.isnan(found.groups["survivors"]["asked"].low) == has_none
+        assert np.isnan(found.survival.low).all() == has_none
+        assert ("No intervals" in notes(found, [30])) == has_none
+    assert notes(same, [30]).startswith("Alive after month 30: 100.0%; ")
+    assert failures_json([same])[0]["survival"]["low"][0] is None
 
 
 def test_fans_join_parts_of_unlike_length():

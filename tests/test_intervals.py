@@ -48,6 +48,13 @@ def test_shares_of_few_episodes_are_covered_at_least(n):
     assert coverage(n, np.linspace(0.001, 0.999, 200)).min() >= 0.95
 
 
+@pytest.mark.parametrize(("n", "value", "has_interval"), [(5, 0.0, False), (7, 0.1, False), (200, 0.0, True)])
+def test_few_equal_values_have_no_interval(n, value, has_interval):
+    found = estimate(METRICS["score"], Moments.of(np.full(n, value)))
+    assert np.isnan([found.low, found.high]).all() == (not has_interval)
+    assert found.mean == pytest.approx(value)
+
+
 @pytest.mark.parametrize("n", [200, 1000])
 @pytest.mark.parametrize("name", ["full_survival", "months", "score", "raised"])
 def test_columns_and_paired_differences_are_covered_as_said(pools, name, n):

@@ -14,16 +14,18 @@ from test_cli import arena
 from test_failures import records, sources
 
 import arena_jax
+from arena_jax.analysis.report.ablation_file import read_ablation
 from arena_jax.analysis.report.build import report_figures, report_page
 from arena_jax.analysis.report.charts import crisis_spans, results, survival_curves
-from arena_jax.analysis.report.figures import Axis, Bars, Panel, Style, limits, ticks
-from arena_jax.analysis.report.lenses import MULTIPLES, TOOL_COSTS, ranking_map
+from arena_jax.analysis.report.figures import Axis, Bars, Panel, Style, _written, limits, ticks
+from arena_jax.analysis.report.lenses import MULTIPLES, TOOL_COSTS, ablation_bars, ranking_map
 from arena_jax.analysis.report.page import _in_script, figure_section
 from arena_jax.analysis.report.png import png
-from arena_jax.analysis.sources import read_sources
+from arena_jax.analysis.sources import Ground, Sources, plain_params, read_sources
+from arena_jax.analysis.table import figure as written
 from arena_jax.evaluation import evaluate
 from arena_jax.parts import Split, policy_folder, write_part
-from arena_jax.scenario import default_scenario
+from arena_jax.scenario import default_scenario, digest
 from arena_jax.version import __version__
 
 KEYS = ["table-1", "survival", "scores", "cash", "requests", "ranking"]
@@ -200,11 +202,26 @@ def test_pngs_of_every_figure(figures):
         (Axis("", "share"), 0, 1, ["0%", "20%", "40%", "60%", "80%", "100%"]),
         (Axis("", "share"), 0, 0.0005, ["0.00%", "0.01%", "0.02%", "0.03%", "0.04%", "0.05%"]),
         (Axis("", "month"), 0, 132, ["0", "24", "48", "72", "96", "120"]),
+        (Axis("", "share"), -1e-12, 1, ["0%", "20%", "40%", "60%", "80%", "100%"]),
         (Axis("", "points"), -0.1, 0.3, ["-10", "0", "10", "20", "30"]),
     ],
 )
 def test_ticks_as_people_write_them(axis, low, high, labels):
     assert ticks(axis, low, high)[1] == labels
+
+
+def test_what_rounds_to_zero_has_no_minus():
+    assert [written(unit, -0.0001) for unit in ("share", "$", "calls", "months")] == ["0.0%", "$0", "0.00", "0.0"]
+    assert [written(unit, -0.0001, True) for unit in ("share", "$", "calls")] == ["+0.0 pts", "+$0", "+0.00"]
+    assert [written(unit, -1.0, True) for unit in ("share", "$", "calls")] == ["-100.0 pts", "-$1", "-1.00"]
+    assert _written("share", -0.0001, 0.1) == "0%"
+
+
+def test_axes_of_table_1_go_as_far_as_the_records():
+    made = sources(records(survived=[True] * 2, months_survived=[200] * 2, months_played=[200] * 2, score=[-9e6, -1e6]))
+    _, months, score = results(made).panels
+    assert limits(months)[1] > 200
+    assert limits(score)[0] < -9e6
 
 
 def test_limits_hold_all_marks():
@@ -217,7 +234,7 @@ def test_limits_hold_all_marks():
 # ablations
 
 ABLATION = {
-    "arena_jax": __version__, "seed": 1, "episodes": 500, "env_set": [],
+    "arena_jax": __version__, "seed": 1, "episodes": 500, "env_set": [], "scenario": None, "scenarios": None,
     "results": [{
         "policy": "late-raiser",
         "effects": [
@@ -232,6 +249,73 @@ ABLATION = {
         ],
     }],
 }  # fmt: skip
+
+
+def damaged(*places):
+    """The ablation with another value at a path of keys."""
+    *path, last, value = places
+    found = json.loads(json.dumps(ABLATION))
+    place = found
+    for key in path:
+        place = place[key]
+    place[last] = value
+    return json.dumps(found)
+
+
+EFFECT = ("results", 0, "effects", 0)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "not json",
+        "[]",
+        json.dumps({"results": [{}]}),
+        *[
+            damaged(*places)
+            for places in [
+                ("episodes", "many"), ("env_set", 5), ("env_set", [5]), ("results", []), ("results", 0, 5),
+                ("results", 0, "effects", []), ("results", 0, "policy", 5), (*EFFECT, "switches", []),
+                (*EFFECT, "switches", "no delay"), (*EFFECT, "published", None), (*EFFECT, "differences", []),
+                (*EFFECT, "differences", "score", "mean", "x"), (*EFFECT, "differences", "score", "low", True),
+                ("scenario", 5), ("scenarios", "generated:5"), ("scenarios", {}),
+            ]
+        ],
+    ],
+)  # fmt: skip
+def test_damaged_ablations_are_refused(tmp_path, content):
+    path = tmp_path / "relaxed.json"
+    path.write_text(content)
+    with pytest.raises(arena_jax.ArenaError, match="is not what arena-jax ablate --json prints"):
+        read_ablation(path, on_default_ground())
+
+
+def on_default_ground(**changed):
+    ground = Ground(__version__, plain_params(arena_jax.make().params), digest(default_scenario()), None)
+    return Sources(dataclasses.replace(ground, **changed), (), {})
+
+
+WORLDS = {"kind": "generated", "seed": 0}
+
+
+def test_ablations_of_other_worlds_are_refused(tmp_path):
+    path = tmp_path / "relaxed.json"
+    several = on_default_ground(trajectory=None, scenarios=WORLDS)
+    path.write_text(json.dumps(ABLATION))
+    assert read_ablation(path, on_default_ground()).episodes == 500
+    with pytest.raises(arena_jax.ArenaError, match=r"of other worlds than the records \(scenarios"):
+        read_ablation(path, several)
+    with pytest.raises(arena_jax.ArenaError, match=r"of other worlds than the records \(trajectory: "):
+        read_ablation(path, on_default_ground(trajectory="0" * 64))
+    path.write_text(json.dumps(ABLATION | {"scenarios": WORLDS | {"worlds": 5}}))
+    assert "in each of 5 worlds" in ablation_bars(read_ablation(path, several)).source
+    with pytest.raises(arena_jax.ArenaError, match=r"of other worlds than the records \(scenarios"):
+        read_ablation(path, on_default_ground())
+    with pytest.raises(arena_jax.ArenaError, match=r"scenarios.seed: 0, not 1"):
+        read_ablation(path, on_default_ground(trajectory=None, scenarios=WORLDS | {"seed": 1}))
+    path.write_text(json.dumps(ABLATION | {"scenario": "gone.csv"}))
+    with pytest.raises(arena_jax.ArenaError, match=r"gone.csv"):
+        read_ablation(path, on_default_ground())
 
 
 def test_ablations_are_drawn_from_what_the_verb_prints(monkeypatch, capsys, simulated_run, tmp_path):
@@ -361,6 +445,21 @@ def test_pages_open_without_errors_or_requests(browser, page, figures, tmp_path,
     assert asked == [path.as_uri()]
     assert overflow <= 0
     assert drawn >= sum(len(figure.panels) for figure in figures)
+
+
+@pytest.mark.slow
+def test_print_has_the_data_tables(browser, page, tmp_path):
+    (tmp_path / "page.html").write_text(page)
+    view = browser.new_page()
+    view.goto((tmp_path / "page.html").as_uri())
+    folded = "document.querySelectorAll('details.data:not([open])').length"
+    before = view.evaluate(folded)
+    assert before > 0
+    view.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert view.evaluate(folded) == 0
+    view.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert view.evaluate(folded) == before
+    view.close()
 
 
 def test_crisis_spans_are_the_surges_around_the_crisis_months():

@@ -1,7 +1,8 @@
 """How companies fail (paper, RQ3): when money is first asked for, how much, and what the tool calls look at.
 
 Survivors against bankrupt companies, over any records. A figure per request, approval or call is a ratio of sums over
-episodes; its interval is that of the linearised ratio (Cochran 1977, section 6.4), the t interval of a mean.
+episodes; its interval is that of the linearised ratio (Cochran 1977, section 6.4), the t interval of a mean. Where all
+or none of them count, that has no width; there each episode is one observation of a share.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
-from arena_jax.analysis.metrics import Estimate, Metric, Moments, episode_metrics, estimate
+from arena_jax.analysis.metrics import Estimate, Metric, Moments, episode_metrics, estimate, share_interval
 from arena_jax.analysis.sources import Source, Sources
 from arena_jax.analysis.survival import Survival, survival
 from arena_jax.data import data_path
@@ -43,7 +44,8 @@ FIGURES: dict[str, Metric] = {
 class Failures:
     """The figures of survivors and of bankrupt companies, by group and name, and the survival function of all.
 
-    Companies whose player stopped are in neither group, and censored in the survival function.
+    Companies whose player stopped are in neither group, and censored in the survival function. is_pooled: of several
+    sources that played the same seeds, and so are not independent: then nothing has an interval (NaN).
     """
 
     label: str
@@ -53,6 +55,7 @@ class Failures:
     groups: dict[str, dict[str, Estimate]]
     sizes: dict[str, int]
     survival: Survival
+    is_pooled: bool = False
 
 
 def failures(sources: Sources) -> list[Failures]:
@@ -61,7 +64,19 @@ def failures(sources: Sources) -> list[Failures]:
     if len(found) == 1:
         return found
     stopped = np.concatenate([source.stopped for source in sources.sources])
-    return [_failures("all together", "", sources.records, stopped), *found]
+    pooled = _failures("all together", "", sources.records, stopped)
+    return [_without_intervals(pooled) if sources.share_seeds else pooled, *found]
+
+
+def _without_intervals(found: Failures) -> Failures:
+    none = np.full(len(found.survival.share), math.nan)
+    bare = lambda figures: {name: replace(one, low=math.nan, high=math.nan) for name, one in figures.items()}
+    return replace(
+        found,
+        groups={group: bare(figures) for group, figures in found.groups.items()},
+        survival=replace(found.survival, low=none, high=none),
+        is_pooled=True,
+    )
 
 
 def lifetimes(source: Source) -> Survival:
@@ -127,7 +142,11 @@ def _ratio(name: str, above: np.ndarray, below: np.ndarray) -> Estimate:
     if not below.any():
         return _NOTHING
     ratio = float(above.sum() / below.sum())
+    is_share = FIGURES[name].unit == "share"
+    if is_share and ratio in (0.0, 1.0):
+        episodes = int(np.count_nonzero(below))
+        return Estimate(episodes, ratio, math.nan, *share_interval(round(ratio * episodes), episodes))
     found = estimate(FIGURES[name], Moments.of(ratio + (above - ratio * below) / below.mean()))
-    clipped: Callable[[float], float] = lambda x: min(max(x, 0.0), 1.0) if FIGURES[name].unit == "share" else x
+    clipped: Callable[[float], float] = lambda x: min(max(x, 0.0), 1.0) if is_share else x
     bounds = (bound if math.isnan(bound) else clipped(bound) for bound in (found.low, found.high))
     return Estimate(found.n, ratio, math.nan, *bounds)

@@ -10,7 +10,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from arena_jax.analysis.failures import FIGURES, GROUPS, Failures, published_failures
-from arena_jax.analysis.metrics import Estimate
 from arena_jax.analysis.survival import Survival
 from arena_jax.analysis.table import figure, interval, or_null, plain_table
 
@@ -29,27 +28,31 @@ def failures_rows(found: Failures) -> list[dict[str, str]]:
     for name, metric in FIGURES.items():
         row = {"": metric.heading}
         for group in GROUPS:
-            row[f"{group.capitalize()} ({found.sizes[group]:,})"] = _cell(metric.unit, found.groups[group][name])
+            one = found.groups[group][name]
+            row[f"{group.capitalize()} ({found.sizes[group]:,})"] = _cell(metric.unit, one.mean, one.low, one.high)
             told = published.get(name, {}).get(group, "")
             row[f"Paper, {group}"] = told if isinstance(told, str) else figure(metric.unit, told)
         rows.append(row)
     return rows
 
 
-def _cell(unit: str, estimate: Estimate) -> str:
-    text = figure(unit, estimate.mean)
-    return text if math.isnan(estimate.low) else f"{text} ({interval(unit, estimate.low, estimate.high)})"
+def _cell(unit: str, mean: float, low: float, high: float) -> str:
+    text = figure(unit, mean)
+    return text if math.isnan(low) else f"{text} ({interval(unit, low, high)})"
 
 
 def survival_line(found: Survival, months: Sequence[int]) -> str:
     """The survival function at some months, and the median, in one line."""
-    points = [
-        f"month {month}: {figure('share', at[0])} ({interval('share', at[1], at[2])})"
-        for month in months
-        if (at := found.at(month)) is not None
-    ]
+    points = [f"month {month}: {_cell('share', *at)}" for month in months if (at := found.at(month)) is not None]
     median = "more than half live on" if found.median is None else f"half are bankrupt by month {found.median}"
     return "; ".join([*points, median])
+
+
+def notes(found: Failures, months: Sequence[int]) -> str:
+    """What stands below the table of one set of records."""
+    stopped = f" {found.stopped} whose player stopped are in neither group." if found.stopped else ""
+    pooled = " No intervals: the same seeds, played by several, are not independent." if found.is_pooled else ""
+    return f"Alive after {survival_line(found.survival, months)}.{stopped}{pooled}"
 
 
 def failures_tables(found: Sequence[Failures], title: str, months: Sequence[int]) -> list[Table]:
@@ -63,8 +66,7 @@ def failures_tables(found: Sequence[Failures], title: str, months: Sequence[int]
             table.add_column(name, justify="left" if name == "" else "right", overflow="fold")
         for row in rows:
             table.add_row(*map(escape, row.values()))
-        stopped = f" {one.stopped} whose player stopped are in neither group." if one.stopped else ""
-        table.caption = f"Alive after {survival_line(one.survival, months)}.{stopped}"
+        table.caption = notes(one, months)
         tables.append(table)
     tables[-1].caption = f"{tables[-1].caption}\n\n{CAPTION}"
     return tables
@@ -90,7 +92,7 @@ def failures_json(found: Sequence[Failures]) -> list[dict[str, Any]]:
             },
             "survival": {
                 "median": one.survival.median,
-                **{name: getattr(one.survival, name).tolist() for name in ("share", "low", "high")},
+                **{name: [*map(or_null, getattr(one.survival, name).tolist())] for name in ("share", "low", "high")},
             },
         }
         for one in found

@@ -16,7 +16,8 @@ import numpy as np
 from arena_jax.structs import TOOLS, Record
 
 CONFIDENCE = 0.95
-_SMALL = 200  # below as many episodes Wilson's interval of a share may cover less than it says
+_SMALL = 200  # below as many episodes Wilson's interval of a share may cover less, and equal values tell no spread
+_ROUNDING = 1e-12  # of a mean: what sums of equal numbers may differ by
 _RESAMPLES = 999
 _RESAMPLED = 2_000_000  # values at a time
 
@@ -111,15 +112,20 @@ def share_interval(successes: int, n: int) -> tuple[float, float]:
 
 
 def estimate(metric: Metric, moments: Moments) -> Estimate:
-    """`share_interval` for a share, Student's t for a mean (no interval, NaN, for one episode)."""
+    """`share_interval` for a share, Student's t for a mean.
+
+    No interval (NaN) for a mean of one episode, nor of fewer than 200 that are all equal: they may differ yet. A
+    difference may be constant by what it is, and keeps its interval.
+    """
     from scipy import stats
 
     if metric.is_share:
         successes = round(moments.mean * moments.n)
         low, high = share_interval(successes, moments.n)
         return Estimate(moments.n, successes / moments.n, moments.sd, low, high)
-    if moments.n == 1:
-        return Estimate(1, moments.mean, math.nan, math.nan, math.nan)
+    are_equal = moments.n == 1 or moments.sd <= _ROUNDING * abs(moments.mean)
+    if moments.n == 1 or (are_equal and moments.n < _SMALL and metric is not DIFFERENCE):
+        return Estimate(moments.n, moments.mean, moments.sd, math.nan, math.nan)
     half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, moments.n - 1)) * moments.sd / math.sqrt(moments.n)
     return Estimate(moments.n, moments.mean, moments.sd, moments.mean - half, moments.mean + half)
 

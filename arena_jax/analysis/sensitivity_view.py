@@ -95,7 +95,7 @@ def map_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
     letters, multiples = string.ascii_uppercase, [f"m = {multiple:.4g}" for multiple in found["revenue_multiple"]]
     return [
         {"λ": money(tool_cost)}
-        | {m: written_order(letters, *cell, ("", "=")) for m, *cell in zip(multiples, order, clear, strict=True)}
+        | {m: written_order(letters, o, c, ("", "=")) for m, o, c in zip(multiples, order, clear, strict=True)}
         for tool_cost, order, clear in zip(found["tool_cost"], found["order"], found["clear"], strict=True)
     ]
 

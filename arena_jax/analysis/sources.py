@@ -10,6 +10,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -149,6 +150,14 @@ class Sources:
         if not any(source.world_episodes for source in self.sources):
             return ""
         return "Intervals are over episodes, of which many share a world: for other worlds they are too narrow."
+
+    @property
+    def share_seeds(self) -> bool:
+        """Whether two sources played the same seeds, so that their episodes are not independent."""
+        return any(
+            one.by_episode == other.by_episode and set(one.seeds) & set(other.seeds)
+            for one, other in combinations(self.sources, 2)
+        )
 
     @property
     def records(self) -> Record:

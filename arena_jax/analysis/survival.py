@@ -55,8 +55,9 @@ def survival(months_played: np.ndarray, bankrupt: np.ndarray) -> Survival:
     share = found.evaluate(time)
     low, high = interval.low.evaluate(time), interval.high.evaluate(time)
     observed = len(months) - np.searchsorted(np.sort(months), time)  # through each month
-    for month in np.flatnonzero(share == 1.0):
-        low[month], high[month] = share_interval(int(observed[month]), int(observed[month]))
+    for count in np.unique(observed[share == 1.0]):
+        of_all = (share == 1.0) & (observed == count)
+        low[of_all], high[of_all] = share_interval(int(count), int(count))
     for last in np.flatnonzero(share == 0.0)[:1]:
         before = high[last - 1] if last else 1.0
         low[last:], high[last:] = 0.0, min(share_interval(0, int(observed[last]))[1], before)

@@ -29,12 +29,13 @@ TABLE_1 = (
     "actions",
     "raised",
 )
+_CENTS = 0.5  # dollars that are written as $0, which has no sign
 WIDE, WIDE_SPREAD = 175, 100  # columns that the whole tables need
 
 
 def money(dollars: float) -> str:
     """$34.7M, -$1.2M, $950K, $12, $1.24B."""
-    sign, size = ("-" if dollars < 0 else ""), abs(dollars)
+    sign, size = ("-" if dollars < -_CENTS else ""), abs(dollars)
     for limit, divisor, suffix, digits in ((999.95e6, 1e9, "B", 2), (999.5e3, 1e6, "M", 1), (999.5, 1e3, "K", 0)):
         if size >= limit:
             return f"{sign}${size / divisor:.{digits}f}{suffix}"
@@ -58,10 +59,12 @@ def figure(unit: str, value: float | None, is_difference: bool = False) -> str:
     """A figure; a difference carries its sign, and one of shares is in percentage points. NaN and null as a dash."""
     if value is None or math.isnan(value):
         return "–"
-    sign = "+" if is_difference and value >= 0 else ""
+    sign = "+" if is_difference else ""
     if unit == "share":
-        return f"{sign}{100 * value:.1f}{' pts' if is_difference else '%'}"
-    return sign + (money(value) if unit == "$" else f"{value:.2f}" if unit == "calls" else f"{value:.1f}")
+        return f"{100 * value:{sign}z.1f}{' pts' if is_difference else '%'}"
+    if unit == "$":
+        return (sign if value > -_CENTS else "") + money(value)
+    return f"{value:{sign}z.{2 if unit == 'calls' else 1}f}"
 
 
 def interval(unit: str, low: float | None, high: float | None, is_difference: bool = False) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from arena_jax.analysis.failures import failures
-from arena_jax.analysis.failures_view import CAPTION, failures_rows, survival_line
+from arena_jax.analysis.failures_view import CAPTION, failures_rows, notes
+from arena_jax.analysis.report.ablation_file import read_ablation
 from arena_jax.analysis.report.charts import (
     cash_fans,
     first_requests,
@@ -15,7 +16,7 @@ from arena_jax.analysis.report.charts import (
     survival_curves,
 )
 from arena_jax.analysis.report.figures import DataTable, Figure
-from arena_jax.analysis.report.lenses import ablation_bars, ranking_map, read_ablation
+from arena_jax.analysis.report.lenses import ablation_bars, ranking_map
 from arena_jax.analysis.report.page import data_table, figure_section, page, section
 from arena_jax.analysis.sources import Sources
 from arena_jax.arena import ENVIRONMENTS
@@ -52,8 +53,9 @@ def _failures_section(sources: Sources) -> str:
     for found in failures(sources):
         rows = failures_rows(found)
         table = DataTable([name or "Figure" for name in rows[0]], [list(row.values()) for row in rows])
-        alive = f"Alive after {survival_line(found.survival, sources.ground.crisis_months)}."
-        body += data_table(table, f"{found.label}, n {found.n:,}", is_open=not body, note=alive)
+        body += data_table(
+            table, f"{found.label}, n {found.n:,}", is_open=not body, note=notes(found, sources.ground.crisis_months)
+        )
     return section(
         "failures", "How companies fail (RQ3)", body, f"{CAPTION} {sources.caveat}".rstrip(), provenance(sources)
     )

@@ -92,8 +92,9 @@ def results(sources: Sources) -> Figure:
         theirs = np.array([row.means[name] for row in rows])
         nothing = np.full(len(rows), math.nan)
         unit = {"months": "month"}.get(metric.unit, metric.unit)
-        axis = Axis("", unit, 0.0, {"share": 1.0, "months": 132.0}.get(metric.unit, math.nan))
         means, lows, highs = (np.array([getattr(e, key) for e in mine]) for key in ("mean", "low", "high"))
+        least = float(np.nanmin([0.0, *means, *lows]))  # scores can be below 0
+        axis = Axis("", unit, least, 1.0 if metric.unit == "share" else math.nan)
         notes = [f"{label}: {_told(metric.unit, e)}" for label, e in zip(estimates, mine, strict=True)]
         beside = [f"{row.agent}: {figure(metric.unit, row.means[name])}" for row in rows]
         marks = [

@@ -185,9 +185,9 @@ def _written(unit: str, value: float, step: float) -> str:
         text = money(value)
         return text.replace(".0M", "M").replace(".00B", "B")
     if unit in ("share", "points"):
-        text = f"{100 * value:.{_digits(100 * step)}f}"
+        text = f"{100 * value:z.{_digits(100 * step)}f}"
         return f"{text}%" if unit == "share" else text
-    return f"{value:,.{_digits(step)}f}"
+    return f"{value:z,.{_digits(step)}f}"
 
 
 def _digits(step: float) -> int:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import math
-from pathlib import Path
-from typing import Any
-
 import numpy as np
 
+from arena_jax.analysis.report.ablation_file import AblationFile, Change
 from arena_jax.analysis.report.charts import provenance
 from arena_jax.analysis.report.figures import (
     BLUE,
@@ -26,11 +22,9 @@ from arena_jax.analysis.report.figures import (
     Style,
     Tiles,
 )
-from arena_jax.analysis.sources import Sources, plain_params
+from arena_jax.analysis.sources import Sources
 from arena_jax.analysis.surface import DEFAULT_MULTIPLE, DEFAULT_TOOL_COST, ranking, score_terms, surface, written_order
 from arena_jax.analysis.table import figure, interval, money
-from arena_jax.errors import ArenaError
-from arena_jax.params import make_params, parse_overrides
 
 POINTS = 21  # of each axis of the map
 TOOL_COSTS = np.linspace(0.0, 10 * DEFAULT_TOOL_COST, POINTS)
@@ -102,28 +96,6 @@ def ranking_map(sources: Sources) -> Figure:
     )
 
 
-def read_ablation(path: Path, sources: Sources) -> dict[str, Any]:
-    """What `arena-jax ablate --json` printed; raises `ArenaError` if it is that of other rules or another version."""
-    try:
-        found = json.loads(path.read_bytes())
-        for policy in found["results"]:
-            for effect in policy["effects"]:
-                _ = [effect["differences"][name][key] for name in _CHANGES for key in ("mean", "low", "high")]
-                _ = effect["switches"], effect["published"], policy["policy"]
-        about = {name: found[name] for name in ("arena_jax", "seed", "episodes", "env_set")}
-    except OSError as error:
-        raise ArenaError(f"can't read {path}: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        raise ArenaError(f"{path} is not what arena-jax ablate --json prints") from None
-    if about["arena_jax"] != sources.ground.version:
-        raise ArenaError(f"{path} is of arena_jax {about['arena_jax']}, the records of {sources.ground.version}")
-    if plain_params(make_params(**parse_overrides(about["env_set"]))) != sources.ground.parameters:
-        raise ArenaError(
-            f"{path} is of other parameters ({', '.join(about['env_set']) or 'the defaults'}) than the records"
-        )
-    return dict(found)
-
-
 # metric -> heading, unit, and unit of the axis
 _CHANGES = {
     "full_survival": ("change of survival, points", "share", "points"),
@@ -131,36 +103,34 @@ _CHANGES = {
 }
 
 
-def ablation_bars(found: dict[str, Any]) -> Figure:
+def ablation_bars(found: AblationFile) -> Figure:
     """What relaxing each condition of RQ2 changes, alone and in pairs: survival and score, paired."""
     panels, rows, largest = [], [], []
-    for result in found["results"]:
-        effects = result["effects"]
-        names = [" + ".join(effect["switches"]) for effect in effects]
+    for policy, effects in found.results.items():
+        names = [" + ".join(effect.switches) for effect in effects]
         for metric, (heading, unit, written) in _CHANGES.items():
             marks: list[Mark] = [Rule(0.0, "no change")]
             for group, count in ((_SINGLE, 1), (_PAIR, 2)):
-                places = [i for i, effect in enumerate(effects) if len(effect["switches"]) == count]
+                places = [i for i, effect in enumerate(effects) if len(effect.switches) == count]
                 if places:
-                    changes = [effects[i]["differences"][metric] for i in places]
-                    mean, low, high = (
-                        np.array([_number(change[key]) for change in changes]) for key in ("mean", "low", "high")
-                    )
-                    told = [f"{names[i]}: {_change(unit, effects[i]['differences'][metric])}" for i in places]
+                    changes = [effects[i].changes[metric] for i in places]
+                    mean, low, high = (np.array([getattr(c, key) for c in changes]) for key in ("mean", "low", "high"))
+                    told = [f"{names[i]}: {_told(unit, effects[i].changes[metric])}" for i in places]
                     marks.append(Points(group, places, mean, low, high, told, has_bars=True))
-            panels.append(Panel(f"{result['policy']}\n{heading}", Axis(heading, written), Axis("", rows=names), marks))
+            panels.append(Panel(f"{policy}\n{heading}", Axis(heading, written), Axis("", rows=names), marks))
         for name, effect in zip(names, effects, strict=True):
-            changes = [_change(unit, effect["differences"][metric]) for metric, (_, unit, _) in _CHANGES.items()]
-            rows.append([f"{result['policy']}: {name}", *changes, effect["published"]])
-        strongest = max(effects, key=lambda effect: abs(_number(effect["differences"]["full_survival"]["mean"])))
-        largest.append(f"{' + '.join(strongest['switches'])} for {result['policy']}")
-    changed = "".join(f", {pair}" for pair in found["env_set"])
+            cells = [_told(unit, effect.changes[metric]) for metric, (_, unit, _) in _CHANGES.items()]
+            rows.append([f"{policy}: {name}", *cells, effect.published])
+        strongest = max(effects, key=lambda effect: abs(effect.changes["full_survival"].mean))
+        largest.append(f"{' + '.join(strongest.switches)} for {policy}")
+    changed = "".join(f", {pair}" for pair in found.env_set)
+    worlds = f" in each of {found.scenarios['worlds']:,} worlds" if found.scenarios else ""
     return Figure(
         key="ablation",
         title="Relaxed conditions (RQ2)",
         about="What changes when a condition of the world is relaxed, against the world as it is, over the same "
         "episodes; 95% intervals.",
-        source=f"n {found['episodes']:,} each, seed {found['seed']}. arena_jax {found['arena_jax']}{changed}.",
+        source=f"n {found.episodes:,} each{worlds}, seed {found.seed}. arena_jax {found.version}{changed}.",
         summary=f"The largest change of survival: {'; '.join(largest)}.",
         panels=panels,
         legend=(_SINGLE, _PAIR),
@@ -169,10 +139,5 @@ def ablation_bars(found: dict[str, Any]) -> Figure:
     )
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
-def _change(unit: str, change: dict[str, Any]) -> str:
-    mean, low, high = (_number(change[key]) for key in ("mean", "low", "high"))
-    return f"{figure(unit, mean, True)} ({interval(unit, low, high, True)})"
+def _told(unit: str, change: Change) -> str:
+    return f"{figure(unit, change.mean, True)} ({interval(unit, change.low, change.high, True)})"
