@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from arena_jax.analysis.failures import failures, published_failures
 from arena_jax.analysis.failures_view import failures_json, failures_tables
-from arena_jax.analysis.sources import Sources, count_episodes, read_sources
+from arena_jax.analysis.sources import Sources
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.options import AsJson
-from arena_jax.cli.output import print_json, progress, table_console
-
-Directories = Annotated[
-    list[Path], typer.Argument(metavar="DIR...", help="Run directories of evaluate --out or of agent, or both.")
-]
-SkipUnfinished = Annotated[
-    bool, typer.Option("--skip-unfinished", help="Leave out episodes of agents that have not ended.")
-]
+from arena_jax.cli.options import AsJson, Directories, SkipUnfinished
+from arena_jax.cli.output import print_json, read_with_progress, table_console
 
 
 def failures_command(
@@ -54,12 +42,6 @@ def failures_command(
         console.print(sources.caveat)
     if sources.left_out:
         console.print(left_out(sources))
-
-
-def read_with_progress(directories: list[Path], skip_unfinished: bool) -> Sources:
-    """The sources, with a progress bar over their episodes."""
-    with progress(count_episodes(directories), "episodes") as advance:
-        return read_sources(directories, skip_unfinished=skip_unfinished, on_progress=advance)
 
 
 def about(sources: Sources) -> dict[str, object]:

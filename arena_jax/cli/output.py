@@ -12,6 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from arena_jax.analysis.sources import Sources, count_episodes, read_sources
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.version import __version__
 from arena_jax.worlds import Worlds
@@ -59,3 +60,9 @@ def progress(total: int, unit: str) -> Iterator[Callable[[int], None]]:
     with Progress(*columns, console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(unit, total=total)
         yield lambda count: bar.advance(task, count)
+
+
+def read_with_progress(directories: list[Path], skip_unfinished: bool) -> Sources:
+    """The sources, with a progress bar over their episodes."""
+    with progress(count_episodes(directories), "episodes") as advance:
+        return read_sources(directories, skip_unfinished=skip_unfinished, on_progress=advance)

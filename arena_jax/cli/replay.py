@@ -11,10 +11,9 @@ import jax
 import typer
 
 from arena_jax.analysis.report.replay_page import replay_page
-from arena_jax.analysis.report.web import graph_objects
 from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.options import AsJson, EnvSet, World
+from arena_jax.cli.options import AsJson, EnvSet, World, check_page
 from arena_jax.cli.output import print_json, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.files import write_atomic
@@ -52,9 +51,7 @@ def replay_command(
     if (directory is None) == (policy is None):
         raise ArenaError("give a run directory of agents, or --policy and --seed; one of the two")
     if out is not None:
-        if out.suffix.lower() not in (".html", ".htm"):
-            raise ArenaError(f"a page is written as NAME.html, got {out}")
-        graph_objects()  # what is missing is said before anything is played
+        check_page(out)
     if directory is not None:
         if (directory / MANIFEST).exists() and not (directory / RUN).exists():
             raise ArenaError(

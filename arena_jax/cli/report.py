@@ -9,10 +9,9 @@ import typer
 
 from arena_jax.analysis.report.build import report_figures, report_page
 from arena_jax.analysis.report.png import png
-from arena_jax.analysis.report.web import graph_objects
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.failures import Directories, SkipUnfinished, read_with_progress
-from arena_jax.errors import ArenaError
+from arena_jax.cli.options import Directories, SkipUnfinished, check_page
+from arena_jax.cli.output import read_with_progress
 from arena_jax.files import write_atomic
 
 
@@ -43,9 +42,7 @@ def report_command(
 
       arena-jax report runs/two runs/agents --ablation relaxed.json --out page.html
     """
-    if out.suffix.lower() not in (".html", ".htm"):
-        raise ArenaError(f"a page is written as NAME.html, got {out}")
-    graph_objects()  # what is missing is said before anything is read
+    check_page(out)
     sources = read_with_progress(directories, skip_unfinished)
     figures = report_figures(sources, ablation)
     pictures = {} if png_folder is None else {f"{one.key}.png": png(one) for one in figures if not one.missing}
