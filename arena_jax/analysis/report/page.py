@@ -55,7 +55,17 @@ for (const place of document.querySelectorAll('[data-plot]')) {
   Plotly.newPlot(place, drawn.data, drawn.layout, {responsive: true, displayModeBar: false});
 }
 addEventListener('beforeprint', () => {
+  for (const table of document.querySelectorAll('details.data:not([open])')) {
+    table.dataset.folded = '';
+    table.open = true;
+  }
   for (const place of document.querySelectorAll('[data-plot]')) Plotly.Plots.resize(place);
+});
+addEventListener('afterprint', () => {
+  for (const table of document.querySelectorAll('details[data-folded]')) {
+    delete table.dataset.folded;
+    table.open = false;
+  }
 });
 """
 
@@ -132,7 +142,7 @@ def data_table(table: DataTable, name: str, is_open: bool = False, note: str = "
     )
     cells = f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
     return (
-        f"<details{' open' if is_open else ''}><summary>{escape(name)}</summary>"
+        f'<details class="data"{" open" if is_open else ""}><summary>{escape(name)}</summary>'
         f'<div class="table" tabindex="0" role="region" aria-label="{escape(name)}">{cells}</div>'
         f"{f'<p class=note>{escape(note)}</p>' if note else ''}</details>"
     )
