@@ -10,7 +10,7 @@ import pytest
 from test_cli import arena
 
 import arena_jax
-from arena_jax.analysis.failures import failures
+from arena_jax.analysis.failures import _ratio, failures
 from arena_jax.analysis.failures_view import failures_json, notes
 from arena_jax.analysis.fan import fan
 from arena_jax.analysis.sources import Ground, Source, Sources, read_sources
@@ -322,10 +322,7 @@ def test_the_interval_of_a_ratio_covers_it():
     for _ in range(1000):
         number = rng.integers(1, 6, 100)
         size = number * rng.uniform(8e6, 12e6, 100)
-        made = records(
-            survived=[True] * 100, months_played=[132] * 100, requests=number, requested_equity=number * size
-        )
-        found = failures(sources(made))[0].groups["survivors"]["request_size"]
+        found = _ratio("request_size", number * size, number.astype(np.float64))
         covered += found.low <= 1e7 * (55 / 5) / (15 / 5) <= found.high
     assert 0.93 <= covered / 1000 <= 0.97
 
