@@ -208,6 +208,11 @@ def test_the_command_prints_surface_grid_and_indices(monkeypatch, capsys):
     found = json.loads(arena(monkeypatch, capsys, *command, *given, "--json")[1])
     assert (found["revenue_multiple"], found["tool_cost"]) == ([1, 3], [5000])
     assert np.shape(found["means"]) == (2, 1, 2) and found["episodes"] == 64
+    dear = [*command, "--env-set", "tool_cost=20000"]
+    found = json.loads(arena(monkeypatch, capsys, *dear, *given, "--json")[1])
+    assert (found["revenue_multiple"], found["tool_cost"]) == ([1, 3], [20_000])
+    found = json.loads(arena(monkeypatch, capsys, *dear, "--json")[1])
+    assert (len(found["revenue_multiple"]), found["tool_cost"]) == (11, [20_000])
 
     given = ["--param", "equity_logit=0:2:2", "--batch", "64"]
     out = arena(monkeypatch, capsys, *command, *given)[1]

@@ -87,7 +87,8 @@ def sensitivity_command(
     if sobol is None and all(one.name in SCORING for one in ranges):
         with progress(len(policy) * episodes, "episodes") as advance:
             terms = play_terms(env, policy, episodes=episodes, seed=seed, batch=batch, on_progress=advance)
-        ranked = ranking(terms, *_scoring_axes(ranges or parse_ranges(list(SCORING.values()))))
+        ranges = ranges or parse_ranges([text for name, text in SCORING.items() if name not in overrides])
+        ranked = ranking(terms, *_scoring_axes(ranges, env.params))
         found = surface_json(terms, ranked)
         if as_json:
             print_json(about | found)
@@ -115,7 +116,7 @@ def sensitivity_command(
         console.print(title, *tables, sep="\n", highlight=False)
 
 
-def _scoring_axes(ranges: Sequence[Range]) -> list[np.ndarray]:
-    """The values of λ and of m; one that is not varied keeps its default."""
+def _scoring_axes(ranges: Sequence[Range], params: Params) -> list[np.ndarray]:
+    """The values of λ and of m; one that is not varied is that of the environment."""
     values = grid(ranges)
-    return [np.unique(values.get(name, getattr(Params(), name))) for name in SCORING]
+    return [np.unique(np.asarray(values.get(name, getattr(params, name)), np.float64)) for name in SCORING]
