@@ -1,7 +1,9 @@
 """Two policies over the same worlds, and RQ2's conditions relaxed on the same draws."""
 
+import functools
 import json
 import warnings
+import weakref
 
 import jax
 import numpy as np
@@ -10,10 +12,11 @@ from scipy import stats
 from test_cli import arena
 
 import arena_jax
+from arena_jax.analysis import ablation
 from arena_jax.analysis.ablation import Switch, ablate, combinations, rq2_switches
 from arena_jax.analysis.compare import contrast, contrasts, paired, play_units
-from arena_jax.analysis.contrast_view import ablation_rows, ablations_json
-from arena_jax.analysis.metrics import METRICS, episode_metrics
+from arena_jax.analysis.contrast_view import ablation_rows, ablations_json, comparison_json, comparison_rows
+from arena_jax.analysis.metrics import METRICS, Moments, episode_metrics, estimate
 from arena_jax.analysis.power import Runs, runs_needed
 from arena_jax.errors import ArenaError
 
@@ -48,20 +51,26 @@ def test_pairing_narrows_the_interval_of_survival(compared, monkeypatch, capsys,
     difference, unpaired = survival["difference"], survival["unpaired"]
     ratio = (difference["high"] - difference["low"]) / (unpaired["high"] - unpaired["low"])
     assert ratio <= 0.8 and survival["width_ratio"] == pytest.approx(ratio)
-    assert survival["variance_saved"] == pytest.approx(1 - ratio**2)
 
     one, other = (pool["full_survival"] for pool in pools)
     assert difference["mean"] == pytest.approx((other - one).mean())
+    variances = [values.var(ddof=1) for values in (other - one, one, other)]
+    assert survival["variance_saved"] == pytest.approx(1 - variances[0] / (variances[1] + variances[2]))
     wins = [int(((other - one) == sign).sum()) for sign in (1, -1)]
     assert difference["p"] == stats.binomtest(wins[0], sum(wins)).pvalue  # McNemar's exact test
     assert (survival["b_higher"], survival["a_higher"]) == (wins[0] / PAIRS, wins[1] / PAIRS)
     expected = stats.ttest_rel(other, one).confidence_interval()
     assert (difference["low"], difference["high"]) == pytest.approx((expected.low, expected.high))
     apart = stats.ttest_ind(other, one, equal_var=False).confidence_interval()
-    assert (unpaired["low"], unpaired["high"]) == pytest.approx((apart.low, apart.high), rel=1e-3)
+    assert (unpaired["low"], unpaired["high"]) == pytest.approx((apart.low, apart.high), rel=1e-12)
     months = found["metrics"]["months"]
     test = stats.ttest_rel(pools[1]["months"], pools[0]["months"])
     assert months["difference"]["p"] == pytest.approx(test.pvalue)
+
+
+@functools.cache
+def fisher(n, a, b):
+    return stats.fisher_exact([[a, n - a], [b, n - b]]).pvalue
 
 
 @pytest.mark.parametrize("metric", ["full_survival", "months", "score"])
@@ -80,22 +89,53 @@ def test_the_runs_named_tell_the_two_apart_four_times_in_five(pools, metric):
             up, down = (a < b).sum(axis=1), (a > b).sum(axis=1)
             pairs = zip(up, down, strict=True)
             return np.mean([k + j > 0 and stats.binomtest(k, k + j).pvalue < 0.05 for k, j in pairs])
-        test = stats.ttest_rel if is_paired else stats.ttest_ind
+        if is_binary:
+            counts = zip(a.sum(axis=1).astype(int), b.sum(axis=1).astype(int), strict=True)
+            return np.mean([fisher(n, *pair) < 0.05 for pair in counts])
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # samples that are all alike
-            return (test(a, b, axis=1).pvalue < 0.05).mean()
+            test = stats.ttest_rel(a, b, axis=1) if is_paired else stats.ttest_ind(a, b, axis=1, equal_var=False)
+        return (test.pvalue < 0.05).mean()
 
     for n, is_paired in ((found.paired, True), (found.unpaired, False)):
         assert 0.76 <= power(n, is_paired) <= 0.85, (n, is_paired)
         assert power(int(0.85 * n), is_paired) < 0.8, (n, is_paired)
 
 
+def test_pairing_what_is_independent_saves_no_runs():
+    """Both tests of shares are exact: 14% against 37%, each outcome with each as often as chance has it."""
+    one, other = (np.array(side, float) for side in ([0] * 86 + [1] * 14, [0] * 63 + [1] * 37))
+    found = runs_needed(np.repeat(one, 100), np.tile(other, 100), is_binary=True)
+    assert found.paired == pytest.approx(found.unpaired, rel=0.1)
+    rng = np.random.default_rng(6)
+    power = np.mean(
+        [fisher(found.unpaired, *pair) < 0.05 for pair in rng.binomial(found.unpaired, (0.14, 0.37), (4_000, 2))]
+    )
+    assert power == pytest.approx(0.8, abs=0.03)
+
+
+def test_no_runs_are_named_where_no_difference_was_found():
+    rng = np.random.default_rng(0)
+    noise, more = rng.normal(0, 1, (2, 400))
+    sides = [dict.fromkeys(METRICS, values) for values in (noise, noise + more * 0.5 + 0.01)]
+    estimates = [
+        {name: estimate(METRICS["months"], Moments.of(values)) for name, values in side.items()} for side in sides
+    ]
+    found = {name: contrast(*(side[name] for side in sides)) for name in METRICS}
+    assert found["months"].low < 0.0 < found["months"].high
+    metrics = comparison_json(estimates, found, {name: Runs(5_000, 9_000) for name in METRICS})
+    rows = comparison_rows(metrics, "episodes")
+    assert {row["Runs, paired"] + row["unpaired"] for row in rows} == {"––"}
+    metrics["months"] |= {"difference": {"mean": 0.2, "low": 0.1, "high": 0.3, "p": 0.01}, "variance_saved": -0.001}
+    months = comparison_rows(metrics, "worlds")[1]
+    assert (months["Worlds, paired"], months["unpaired"], months["Variance saved"]) == ("5,000", "9,000", "0%")
+
+
 def test_runs_of_clear_and_of_no_differences():
     zeros, ones = np.zeros(50), np.ones(50)
     assert runs_needed(zeros, ones, is_binary=True) == Runs(6, 4)  # the least that the exact tests can tell
     assert stats.binomtest(6, 6).pvalue < 0.05 < stats.binomtest(5, 5).pvalue
-    fisher = [stats.fisher_exact([[n, 0], [0, n]]).pvalue for n in (4, 3)]
-    assert fisher[0] < 0.05 < fisher[1]
+    assert fisher(4, 4, 0) < 0.05 < fisher(3, 3, 0)
     assert runs_needed(zeros, zeros, is_binary=True) == Runs(None, None)
     rng = np.random.default_rng(0)
     wide, narrow = rng.normal(0, 1, 500), rng.normal(0, 1, 500)
@@ -143,7 +183,7 @@ def test_unlike_pairs_and_too_many_episodes_are_refused(env):
     with pytest.raises(ArenaError, match="as many on both sides, got 2 and 3"):
         contrast(np.zeros(2), np.zeros(3))
     with pytest.raises(ArenaError, match="episodes over all worlds must be"):
-        play_units(env, [A], episodes=10**6, scenarios="generated:11")
+        play_units(env, [A], episodes=10**5, scenarios="generated:11")
 
 
 def test_removing_the_delay_is_the_dominant_switch(monkeypatch, capsys):
@@ -164,6 +204,22 @@ def test_removing_the_delay_is_the_dominant_switch(monkeypatch, capsys):
     assert first["differences"].keys() == METRICS.keys()
     gain = first["metrics"]["full_survival"]["mean"] - result["default"]["full_survival"]["mean"]
     assert gain == pytest.approx(first["differences"]["full_survival"]["mean"])
+
+
+def test_an_ablation_keeps_the_episodes_of_no_pair(monkeypatch):
+    """Only those of the default and of single switches are read again."""
+    kept, alive = [], []
+
+    def played(env, policies, **options):
+        alive.append(sum(one() is not None for one in kept))
+        results, units = play_units(env, policies, **options)
+        kept.append(weakref.ref(units[policies[0]]["months"]))
+        return results, units
+
+    monkeypatch.setattr(ablation, "play_units", played)
+    switches = [Switch(name, {name: value}, "") for name, value in (("noise", 0), ("tool_cost", 1), ("tool_budget", 5))]
+    ablate("never-raise", switches, episodes=64)
+    assert len(alive) == 7 and alive[-1] == 1 + 3 + 1  # the last pair is let go when the next has been played
 
 
 def test_pairs_and_their_interaction(env):
@@ -189,6 +245,7 @@ def test_pairs_and_their_interaction(env):
     [
         (["compare", A], "Missing argument"),
         (["compare", A, A], "only once"),
+        (["ablate", "--policy", A, "--episodes", "1000001"], "whole number from 1 to 1000000, got 1000001"),
         (["compare", A, "greedy-equty"], "did you mean greedy-equity"),
         (["compare", A, B, "--episodes", "0"], "episodes must be"),
         (["compare", A, B, "--scenarios", "generated"], "scenarios must be"),

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from arena_jax.analysis.metrics import (
+    CONFIDENCE,
     DIFFERENCE,
     METRICS,
     Estimate,
@@ -30,7 +31,8 @@ from arena_jax.evaluation import evaluate
 from arena_jax.structs import Record
 from arena_jax.worlds import parse_worlds
 
-MAX_EPISODES = 10**7  # kept in memory, unlike those of `evaluate`
+MAX_EPISODES = 10**6  # kept in memory, unlike those of `evaluate`: 80 MB a side
+_FEW_DISCORDANT = 25  # pairs; the t interval of fewer covers less than it says
 
 Units = dict[str, np.ndarray]  # metric -> float64[units]
 
@@ -42,7 +44,8 @@ class Contrast:
     low, high: 95% interval of the mean difference; unpaired_low, unpaired_high: what it would be, had each side played
     worlds of its own. p: of no difference, by McNemar's exact test where a unit is one episode's share, else by a
     paired t test; NaN where all units differ alike. above, below: shares of units with a positive and a negative
-    difference.
+    difference. variance_saved: share of the variance of the unpaired difference that pairing takes away; NaN where
+    that has none.
     """
 
     n: int
@@ -54,6 +57,7 @@ class Contrast:
     unpaired_high: float
     above: float
     below: float
+    variance_saved: float
 
     @property
     def width_ratio(self) -> float:
@@ -74,7 +78,7 @@ def play_units(
 ) -> tuple[dict[str, dict[str, Any]], dict[str, Units]]:
     """Play policies as `evaluate` does: its estimates, and per policy and metric the units in order.
 
-    Raises `ArenaError` as `evaluate` does and for more than ten million episodes.
+    Raises `ArenaError` as `evaluate` does and for more than a million episodes.
     """
     worlds = 1 if scenarios is None else parse_worlds(scenarios).count
     check_count("episodes", episodes, 1, MAX_EPISODES)
@@ -121,35 +125,48 @@ def contrast(one: np.ndarray, other: np.ndarray, *, is_share: bool = False) -> C
     above, below = int((difference > 0.0).sum()), int((difference < 0.0).sum())
     is_single = is_share and are_binary(one, other)
     found = paired(one, other, is_share)
-    # the interval that uncorrelated pairs would give
-    variance = one.var(ddof=1) + other.var(ddof=1) if n > 1 else math.nan
-    unpaired = estimate(DIFFERENCE, Moments(n, found.mean, variance * (n - 1)))
+    variance = one.var(ddof=1) + other.var(ddof=1) if n > 1 else 0.0
+    if variance > 0.0:
+        unpaired = stats.ttest_ind(other, one, equal_var=False).confidence_interval(CONFIDENCE)
+        unpaired_low, unpaired_high = float(unpaired.low), float(unpaired.high)
+    else:
+        unpaired_low = unpaired_high = math.nan if n == 1 else found.mean
     p = math.nan
     if is_single:
         p = float(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
     elif found.sd > 0.0:
-        p = float(2 * stats.t.sf(abs(found.mean) / (found.sd / math.sqrt(n)), n - 1))
+        p = float(stats.ttest_rel(other, one).pvalue)
     return Contrast(
         n=n,
         mean=found.mean,
         low=found.low,
         high=found.high,
         p=p,
-        unpaired_low=unpaired.low,
-        unpaired_high=unpaired.high,
+        unpaired_low=unpaired_low,
+        unpaired_high=unpaired_high,
         above=above / n,
         below=below / n,
+        variance_saved=1 - found.sd**2 / variance if variance > 0.0 else math.nan,
     )
 
 
 def paired(one: np.ndarray, other: np.ndarray, is_share: bool = False) -> Estimate:
-    """The mean of `other` less `one`, float64[n] each, with the 95% interval of the pairs."""
-    found = estimate(DIFFERENCE, Moments.of(other - one))
+    """The mean of `other` less `one`, float64[n] each, with the 95% interval of the pairs.
+
+    Student's t; where fewer than 25 pairs of a share differ, exact.
+    """
+    difference = other - one
+    found = estimate(DIFFERENCE, Moments.of(difference))
     if not is_share:
         return found
     low, high = max(found.low, -1.0), min(found.high, 1.0)
-    if (found.sd == 0.0 or found.n == 1) and are_binary(one, other):  # no spread to go by
-        low, high = _uniform_interval(found.mean, found.n)
+    above, below = int((difference > 0.0).sum()), int((difference < 0.0).sum())
+    if are_binary(one, other):
+        if above + below < _FEW_DISCORDANT:
+            low, high = _exact_interval(above, below, found.n)
+        elif found.sd == 0.0:  # every pair differs alike
+            common = share_interval(found.n, found.n)[0]
+            low, high = (common, 1.0) if above else (-1.0, -common)
     return dataclasses.replace(found, low=low, high=high)
 
 
@@ -158,10 +175,17 @@ def are_binary(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.isin(one, (0.0, 1.0)).all() and np.isin(other, (0.0, 1.0)).all())
 
 
-def _uniform_interval(difference: float, n: int) -> tuple[float, float]:
-    """Interval of a difference of shares where every pair shows the same one, -1, 0 or 1."""
-    if difference == 0.0:
-        rare = share_interval(0, n)[1]
-        return -rare, rare
-    common = share_interval(n, n)[0]
-    return (common, 1.0) if difference > 0.0 else (-1.0, -common)
+def _exact_interval(above: int, below: int, n: int) -> tuple[float, float]:
+    """Interval of a difference of shares from the few of n pairs that differ.
+
+    The difference is q (2 u - 1), where a share q of all pairs differs and a share u of these upwards. The bounds are
+    the least and the most of it over the exact intervals of q and u, so they cover at least what they say, and hold
+    0 just where McNemar's exact test, which is of u alone, finds nothing.
+    """
+    from scipy import stats
+
+    rates = stats.binomtest(above + below, n).proportion_ci(CONFIDENCE)
+    ups = stats.binomtest(above, above + below).proportion_ci(CONFIDENCE) if above + below else None
+    tilts = (2 * ups.low - 1, 2 * ups.high - 1) if ups else (-1.0, 1.0)
+    corners = [rate * tilt for rate in (rates.low, rates.high) for tilt in tilts]
+    return float(min(corners)), float(max(corners))

@@ -31,7 +31,7 @@ def comparison_json(
             "difference": _difference(found),
             "unpaired": {"low": or_null(found.unpaired_low), "high": or_null(found.unpaired_high)},
             "width_ratio": or_null(found.width_ratio),
-            "variance_saved": or_null(1 - found.width_ratio**2),
+            "variance_saved": or_null(found.variance_saved),
             "a_higher": found.below,
             "b_higher": found.above,
             "runs": vars(runs[name]),
@@ -40,12 +40,17 @@ def comparison_json(
     }
 
 
-def comparison_rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
-    """A row per column of Table 1, as text by heading, from `comparison_json`."""
+def comparison_rows(metrics: Mapping[str, Any], units: str) -> list[dict[str, str]]:
+    """A row per column of Table 1, as text by heading, from `comparison_json`. units: what is paired.
+
+    Where the interval holds 0 there is no difference to size an experiment by, and the runs are a dash.
+    """
     rows = []
     for name in TABLE_1:
         unit, found = METRICS[name].unit, metrics[name]
-        difference = found["difference"]
+        difference, runs = found["difference"], found["runs"]
+        if difference["low"] is None or difference["low"] <= 0.0 <= difference["high"]:
+            runs = dict.fromkeys(runs)
         rows.append(
             {
                 "": METRICS[name].heading,
@@ -56,9 +61,9 @@ def comparison_rows(metrics: Mapping[str, Any]) -> list[dict[str, str]]:
                 "p": _p(difference["p"]),
                 "A higher": figure("share", found["a_higher"]),
                 "B higher": figure("share", found["b_higher"]),
-                "Variance saved": "–" if found["variance_saved"] is None else f"{found['variance_saved']:.0%}",
-                "Runs, paired": _runs(found["runs"]["paired"]),
-                "unpaired": _runs(found["runs"]["unpaired"]),
+                "Variance saved": _percent(found["variance_saved"]),
+                f"{_number(units)}, paired": _runs(runs["paired"]),
+                "unpaired": _runs(runs["unpaired"]),
             }
         )
     return rows
@@ -73,8 +78,8 @@ def comparison_table(rows: Sequence[Mapping[str, str]], title: str, units: str) 
         table.add_row(*row.values())
     table.caption = (
         f"Both play the same {units}. A higher, B higher: share of {units}. p: McNemar's exact test for a share of "
-        "single episodes, else a paired t test. Variance saved: by pairing. Runs: of each side, to tell the two apart "
-        "with 80% power at 5%."
+        "single episodes, else a paired t test. Variance saved: by pairing. "
+        f"{_number(units)}: of each side, to tell the two apart with 80% power at 5%, were the difference as found."
     )
     return table
 
@@ -137,6 +142,14 @@ def _difference(found: Contrast) -> dict[str, float | None]:
 
 def _p(value: float | None) -> str:
     return "–" if value is None else "<0.0001" if value < 1e-4 else f"{value:.4f}"
+
+
+def _number(units: str) -> str:
+    return "Worlds" if units == "worlds" else "Runs"
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{round(share, 2) + 0.0:.0%}"  # + 0.0: no -0%
 
 
 def _runs(count: int | None) -> str:

@@ -57,4 +57,4 @@ def compare_command(
         return
     played = f"{episodes:,} episodes{' each' if count > 1 else ''}"
     title = f"{run_title(seed, env_set, scenario, worlds)}, {played}\nA: {escape(a)}\nB: {escape(b)}"
-    table_console().print(comparison_table(comparison_rows(found), title, paired))
+    table_console().print(comparison_table(comparison_rows(found, paired), title, paired))
