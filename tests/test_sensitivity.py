@@ -83,14 +83,33 @@ def test_a_lead_within_its_error_is_not_clear():
 
 
 def test_two_policies_change_places_where_said():
-    many_calls, much_cash = np.array([[9e6, 10e6, 3e3], [0, 0, 0]]), np.array([[8e6, 12e6, 0], [0, 0, 0]])
-    tool_cost, multiple = crossing(many_calls, much_cash)
-    assert (tool_cost, multiple) == (1e3, 17.0)
-    for at in ((tool_cost, 5.0), (5e3, multiple)):
+    spread = np.random.default_rng(0).normal(0, 1, (500, 3)) * [1e5, 1e5, 10]
+    spread -= spread.mean(axis=0)
+    many_calls, much_cash = np.array([9e6, 10e6, 3e3]) + spread, np.tile([8e6, 12e6, 0.0], (500, 1))
+    found = crossing(many_calls, much_cash)
+    assert [place.outcome for place in found] == ["at", "at"]
+    assert [place.value for place in found] == pytest.approx([1e3, 17.0])
+    for at in ((found[0].value, 5.0), (5e3, found[1].value)):
         assert scores(many_calls, *at).mean() == pytest.approx(scores(much_cash, *at).mean(), rel=1e-12)
-    worse = much_cash * [0.5, 0.5, 1]
-    assert np.isnan(crossing(worse, much_cash)).all(), "below 0 only"
-    assert np.isnan(crossing(worse, worse)).all()
+    # the interval is where the lead is not told from zero
+    for end, outwards in ((found[0].low, 0.999), (found[0].high, 1.001)):
+        for tool_cost, is_told in ((end * outwards, True), (end / outwards, False)):
+            lead = scores(many_calls, tool_cost, 5.0) - scores(much_cash, tool_cost, 5.0)
+            assert (stats.ttest_1samp(lead, 0).pvalue < 0.05) == is_told
+    worse = many_calls * [0.5, 0.5, 1]
+    assert [place.outcome for place in crossing(worse, much_cash)] == ["nowhere", "nowhere"]
+    assert [place.outcome for place in crossing(worse, worse)] == ["equal", "equal"]
+
+
+def test_a_crossing_within_the_noise_is_not_named():
+    rng = np.random.default_rng(1)
+    one = rng.normal(1e7, 1e6, (400, 3))
+    found = crossing(one, one + rng.normal(0, 1e5, (400, 3)))
+    assert [place.outcome for place in found] == ["unclear", "unclear"] and np.isnan(found[0].value)
+    terms = {"a": one, "b": one + rng.normal(0, 1e5, (400, 3)), "c": one}
+    shown = json.loads(json.dumps(surface_json(terms, ranking(terms, np.zeros(1), np.ones(1))), allow_nan=False))
+    cells = [list(column.cells) for column in surface_tables(shown, "t")[1].columns]
+    assert cells[1] == cells[2] == ["unclear", "equal", "unclear"]
 
 
 def test_elasticities_are_the_percent_of_one_percent(terms):
@@ -141,6 +160,17 @@ def test_a_grid_is_every_environment_made_by_itself():
         # a policy that never closes its books does the same where closings are no action
         np.testing.assert_array_equal(seen[index - 2]["months"], expected["months"])
     assert len({tuple(found["months"]) for found in seen.values()}) == 4
+
+
+def test_policies_of_one_kind_share_their_compilations():
+    """And environments of one kind: only the static values of a grid are compiled for themselves."""
+    values = grid(parse_ranges(["noise=0:2:2", "exclusive=0:1:2"]))
+    sensitivity._play_all.clear_cache()
+    months = []
+    for policy in ("greedy-equity:amount=3e6", "greedy-equity:amount=9e6"):
+        chunks = play_environments(policy, values, episodes=8)
+        months.append([list(metrics["months"].ravel()) for _, metrics in chunks])
+    assert sensitivity._play_all._cache_size() == 2 and months[0] != months[1]
 
 
 def test_cells_change_against_the_own_values():

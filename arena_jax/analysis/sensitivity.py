@@ -5,9 +5,11 @@ Every environment plays the same episodes, so what differs between two of them i
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import jax
@@ -31,6 +33,7 @@ from arena_jax.evaluation import evaluate
 from arena_jax.params import FIELDS, STATIC, checked_values
 from arena_jax.policies import make_policy
 from arena_jax.scenario import Scenario
+from arena_jax.structs import Record
 
 SHOWN = ("full_survival", "months", "score")
 BATCH = 65_536  # episodes of one call, over all its environments
@@ -199,6 +202,14 @@ def play_environments(
     return _chunks(made, key, groups, episodes, batch, on_progress)
 
 
+@partial(jax.jit, static_argnames="policy_static", compiler_options=COMPILER_OPTIONS)
+def _play_all(envs: Arena, policy: Any, key: jax.Array, indices: jax.Array, policy_static: Any = None) -> Record:
+    """A sweep of c environments over n episodes: record with leaves [c, n]."""
+    one = lambda params: play(dataclasses.replace(envs, params=params), policy, key, indices, policy_static)[0]
+    axes = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, envs.params)
+    return jax.vmap(one, in_axes=(axes,))(envs.params)
+
+
 def _chunks(
     policy: Any, key: jax.Array, groups: Sequence[Any], episodes: int, batch: int, on_progress: Callable[[int], None]
 ) -> Iterator[Chunk]:
@@ -206,12 +217,6 @@ def _chunks(
     lanes = min(batch, episodes)
     for env, where, numbers in groups:
         together = min(len(where), max(1, batch // episodes))
-        axes = sweep(env, **{name: column[:1] for name, column in numbers.items()})[1]
-
-        def one(env: Arena, policy: Any, key: jax.Array, indices: jax.Array) -> Any:
-            return play(env, policy, key, indices, policy_static=static)[0]
-
-        play_all = jax.jit(jax.vmap(one, in_axes=(axes, None, None, None)), compiler_options=COMPILER_OPTIONS)
         for start in range(0, len(where), together):
             chosen = where[start : start + together]
             # the last chunk is filled up, so that all share one program
@@ -220,7 +225,7 @@ def _chunks(
             blocks = []
             for first in range(0, episodes, lanes):
                 indices = jnp.arange(first, first + lanes, dtype=jnp.uint32)
-                record = jax.tree.map(np.asarray, play_all(envs, dynamic, key, indices))
+                record = jax.tree.map(np.asarray, _play_all(envs, dynamic, key, indices, policy_static=static))
                 blocks.append(episode_metrics(record))
                 on_progress(len(chosen) * min(lanes, episodes - first))
             yield (

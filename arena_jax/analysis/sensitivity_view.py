@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from arena_jax.analysis.sensitivity import SHOWN, Cell, Index
 from arena_jax.analysis.surface import (
     DEFAULT_MULTIPLE,
     DEFAULT_TOOL_COST,
+    Crossing,
     Ranking,
     crossing,
     elasticities,
@@ -65,12 +66,16 @@ def surface_json(terms: Terms, ranked: Ranking) -> dict[str, Any]:
 
 
 def _crossings(terms: Terms) -> list[dict[str, Any]]:
-    """Per pair of policies, by index, where they change places; null where nowhere from 0 up."""
-    found = []
+    """Per pair of policies, by index, where on λ and on m they change places (`Crossing`), NaN as null."""
+    found: list[dict[str, Any]] = []
     for (i, one), (j, other) in itertools.combinations(enumerate(terms.values()), 2):
-        tool_cost, multiple = crossing(one, other)
-        found.append({"a": i, "b": j, "tool_cost": or_null(tool_cost), "revenue_multiple": or_null(multiple)})
+        places = zip(("tool_cost", "revenue_multiple"), crossing(one, other), strict=True)
+        found.append({"a": i, "b": j} | {name: _crossing(place) for name, place in places})
     return found
+
+
+def _crossing(found: Crossing) -> dict[str, Any]:
+    return {"outcome": found.outcome} | {name: or_null(getattr(found, name)) for name in ("value", "low", "high")}
 
 
 def plane_rows(found: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -136,10 +141,19 @@ def _changes_table(found: Mapping[str, Any]) -> Table:
     table.add_column(f"m at λ = {money(DEFAULT_TOOL_COST)}", justify="right")
     for pair in found["crossings"]:
         letters = f"{string.ascii_uppercase[pair['a']]}, {string.ascii_uppercase[pair['b']]}"
-        tool_cost = "nowhere" if pair["tool_cost"] is None else money(pair["tool_cost"])
-        multiple = "nowhere" if pair["revenue_multiple"] is None else f"{pair['revenue_multiple']:.2f}"
-        table.add_row(letters, tool_cost, multiple)
+        table.add_row(letters, _place(pair["tool_cost"], money), _place(pair["revenue_multiple"], "{:.2f}".format))
+    table.caption = (
+        "In brackets 95% intervals (Fieller): there the lead is not told from zero. unclear: from 0 up it is told "
+        "from zero on one side at the most."
+    )
     return table
+
+
+def _place(found: Mapping[str, Any], shown: Callable[[float], str]) -> str:
+    if found["outcome"] != "at":
+        return found["outcome"]
+    value, low, high = (shown(found[name]) for name in ("value", "low", "high"))
+    return f"{value} ({low} to {high})"
 
 
 def grid_tables(grids: Mapping[str, Sequence[Cell]], size: str) -> list[Table | str]:

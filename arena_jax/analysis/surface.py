@@ -7,12 +7,13 @@ places along a straight line of it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from arena_jax.analysis.metrics import DIFFERENCE, Moments, bootstrap, estimate
+from arena_jax.analysis.metrics import CONFIDENCE, DIFFERENCE, Moments, bootstrap, estimate
 from arena_jax.errors import ArenaError
 from arena_jax.params import Params
 from arena_jax.structs import TOOLS, Record
@@ -39,6 +40,20 @@ class Ranking:
     order: np.ndarray
     clear: np.ndarray
     tau: np.ndarray
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where on λ ($) or m two policies change places, with its 95% interval; NaN unless `outcome` is "at".
+
+    outcome: "at"; "nowhere" from 0 up; "equal", where the two always score the same; "unclear", where from 0 up a lead
+    is told from zero on one side of it at the most.
+    """
+
+    outcome: str
+    value: float = np.nan
+    low: float = np.nan
+    high: float = np.nan
 
 
 @dataclass(frozen=True)
@@ -82,10 +97,11 @@ def ranking(terms: Mapping[str, np.ndarray], tool_costs: np.ndarray, multiples: 
     at_default = [scores(one, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE).mean() for one in found]
     order = np.argsort(-means, axis=0, kind="stable").transpose(1, 2, 0)
     clear, tau = np.zeros((*means.shape[1:], len(found) - 1), dtype=bool), np.full(means.shape[1:], np.nan)
-    leads = {(i, j): _Lead.of(found[i] - found[j]) for i in range(len(found)) for j in range(len(found)) if i != j}
+    leads = {(i, j): _Lead.of(found[i] - found[j]) for i, j in itertools.combinations(range(len(found)), 2)}
     for cell in np.ndindex(*means.shape[1:]):
         weights = np.array([multiples[cell[1]], 1.0, -tool_costs[cell[0]]])
-        clear[cell] = [leads[pair].is_clear(weights) for pair in zip(order[cell], order[cell][1:], strict=False)]
+        # the better of two leads, so the lead is clear of zero on that side
+        clear[cell] = [leads[min(pair), max(pair)].is_clear(weights) for pair in itertools.pairwise(order[cell])]
         if len(found) > 1:
             tau[cell] = stats.kendalltau(means[:, *cell], at_default).statistic
     return Ranking(policies, tool_costs, multiples, means, order, clear, tau)
@@ -97,15 +113,16 @@ def written_order(names: Sequence[str], order: Sequence[int], clear: Sequence[bo
     return "".join(names[i] + link for i, link in zip(order, [*behind, ""], strict=True))
 
 
-def crossing(one: np.ndarray, other: np.ndarray) -> tuple[float, float]:
-    """Where two policies change places: λ ($) at the default m, and m at the default λ; NaN if nowhere from 0 up.
+def crossing(one: np.ndarray, other: np.ndarray) -> tuple[Crossing, Crossing]:
+    """Where two policies change places: λ at the default m, and m at the default λ.
 
     one, other: `score_terms` of the same episodes.
     """
-    revenue, cash, calls = (one - other).mean(axis=0)
-    tool_cost = (DEFAULT_MULTIPLE * revenue + cash) / calls if calls else np.nan
-    multiple = (DEFAULT_TOOL_COST * calls - cash) / revenue if revenue else np.nan
-    return (tool_cost if tool_cost >= 0.0 else np.nan, multiple if multiple >= 0.0 else np.nan)
+    lead = _Lead.of(one - other)
+    return (
+        lead.crossing(np.array([DEFAULT_MULTIPLE, 1.0, 0.0]), np.array([0.0, 0.0, -1.0])),
+        lead.crossing(np.array([0.0, 1.0, -DEFAULT_TOOL_COST]), np.array([1.0, 0.0, 0.0])),
+    )
 
 
 def elasticities(terms: np.ndarray) -> dict[str, Elasticity]:
@@ -137,7 +154,29 @@ class _Lead:
     def is_clear(self, weights: np.ndarray) -> bool:
         m2 = max(float(weights @ self.covariance @ weights), 0.0) * self.n
         found = estimate(DIFFERENCE, Moments(self.n, float(weights @ self.mean), m2))
-        return found.low > 0.0
+        return found.low > 0.0 or found.high < 0.0
+
+    def crossing(self, start: np.ndarray, slope: np.ndarray) -> Crossing:
+        """Where from 0 up the lead at weights start + x slope is nil; the interval is Fieller's.
+
+        It holds every x at which the lead is not told from zero, as `is_clear` has it.
+        """
+        from scipy import stats
+
+        if not self.mean.any() and not self.covariance.any():
+            return Crossing("equal")
+        if not slope @ self.covariance @ slope and not slope @ self.mean:
+            return Crossing("nowhere")  # the lead is the same for every x
+        factor = stats.t.ppf(0.5 + CONFIDENCE / 2, self.n - 1) ** 2 / (self.n - 1) if self.n > 1 else np.inf
+        matrix = np.outer(self.mean, self.mean) - factor * self.covariance
+        squared, linear, constant = slope @ matrix @ slope, slope @ matrix @ start, start @ matrix @ start
+        if not squared > 0.0:
+            return Crossing("unclear")
+        middle, half = -linear / squared, np.sqrt(max(linear**2 - squared * constant, 0.0)) / squared
+        low, high, value = middle - half, middle + half, -(start @ self.mean) / (slope @ self.mean)
+        if high < 0.0:
+            return Crossing("nowhere")
+        return Crossing("at", float(value), float(low), float(high)) if low >= 0.0 else Crossing("unclear")
 
 
 def _sizes(terms: Mapping[str, np.ndarray]) -> str:
