@@ -67,12 +67,31 @@ def test_columns_and_paired_differences_are_covered_as_said(pools, name, n):
         assert 0.93 <= np.mean([e.low <= truth <= e.high for e in found]) <= 0.97
 
 
+@pytest.mark.parametrize(("n", "up", "down"), [(50, 0.1, 0.0), (50, 0.05, 0.02), (20, 0.3, 0.1), (400, 0.01, 0.003)])
+def test_differences_of_few_unlike_pairs_are_covered_at_least(n, up, down):
+    """Summed over all that n pairs may show; the interval and McNemar's exact p agree."""
+    covered = 0.0
+    for above in range(n + 1):
+        for below in range(min(n - above, 24 - above) + 1):
+            one, other = np.zeros(n), np.zeros(n)
+            one[above : above + below], other[:above] = 1.0, 1.0
+            found, chance = (
+                paired(one, other, True),
+                stats.multinomial.pmf([above, below, n - above - below], n, [up, down, 1 - up - down]),
+            )
+            covered += chance * (found.low <= up - down <= found.high)
+            if above + below:
+                assert (found.low <= 0 <= found.high) == (stats.binomtest(above, above + below).pvalue >= 0.05)
+    assert covered >= 0.95
+
+
+@pytest.mark.slow
 def test_a_bootstrap_interval_covers_as_said(pools):
     values = pools[0]["months"]
-    rows = np.random.default_rng(4).integers(0, POOL, (150, 200))
+    rows = np.random.default_rng(4).integers(0, POOL, (1000, 200))
     found = [bootstrap("rate", values[row], 2 * values[row] + row % 3) for row in rows]
     truth = values.sum() / (2 * values + np.arange(POOL) % 3).sum()
-    assert 0.9 <= np.mean([low <= truth <= high for _, low, high in found]) <= 0.99
+    assert 0.93 <= np.mean([low <= truth <= high for _, low, high in found]) <= 0.97
 
 
 def test_tables_of_few_runs_share_no_episode(records, monkeypatch):
@@ -83,8 +102,8 @@ def test_tables_of_few_runs_share_no_episode(records, monkeypatch):
             kept.add(jax.tree.map(lambda leaf, part=part: leaf[part], record))
     found = tables.sampling(tallies.estimates())
     months = np.asarray(record.months_survived, np.float64)
-    means = [*months[:60].reshape(12, 5).mean(axis=1), *months[64 : 64 + 987 * 5].reshape(-1, 5).mean(axis=1)]
-    assert found["months"].tables == 12 + (POOL - 64) // 5
+    means = months.reshape(-1, 5).mean(axis=1)
+    assert found["months"].tables == POOL // 5, "four episodes of the first part wait for one of the second"
     expected = np.percentile(means, few_runs.PERCENTILES)
     np.testing.assert_allclose(found["months"].percentiles, expected)
     share = record.survived.mean()
@@ -99,6 +118,12 @@ def test_tables_of_few_runs_share_no_episode(records, monkeypatch):
     for _ in range(3):
         bounded.add(jax.tree.map(lambda leaf: leaf[:60], record))
     assert bounded.sampling(tallies.estimates())["months"].tables == 20
+    large = FewRuns(100)  # more than a part holds
+    for start in range(0, 240, 60):
+        large.add(jax.tree.map(lambda leaf, start=start: leaf[start : start + 60], record))
+    found = large.sampling(tallies.estimates())["months"]
+    two = months[:200].reshape(2, 100).mean(axis=1)
+    assert found.tables == 2 and found.percentiles[2] == pytest.approx(np.median(two))
 
 
 def test_evaluate_prints_what_five_runs_would_show(monkeypatch, capsys):

@@ -35,18 +35,21 @@ class Sampling:
 
 
 class FewRuns:
-    """The tables of the parts added so far; a part's last episodes that fill none are left out."""
+    """The tables of the parts added so far; episodes that do not yet fill one wait for those of the next part."""
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
         self._tables: dict[str, list[np.ndarray]] = {name: [] for name in METRICS}
+        self._rest: dict[str, np.ndarray] = {name: np.empty(0) for name in METRICS}
 
     def add(self, record: Record) -> None:
         """Add a part with leaves [n]."""
-        held = sum(len(tables) for tables in self._tables["months"])
-        count = min(len(record.survived) // self._runs, MAX_TABLES - held)
+        wanted = MAX_TABLES - sum(len(tables) for tables in self._tables["months"])
         for name, values in episode_metrics(record).items():
-            self._tables[name].append(values[: count * self._runs].reshape(count, self._runs).mean(axis=1))
+            waiting = np.concatenate([self._rest[name], values])[: wanted * self._runs]
+            full = len(waiting) // self._runs * self._runs
+            self._tables[name].append(waiting[:full].reshape(-1, self._runs).mean(axis=1))
+            self._rest[name] = waiting[full:]
 
     def sampling(self, estimates: Mapping[str, Estimate]) -> dict[str, Sampling]:
         """The sampling distribution of every metric; estimates: of the metrics over all episodes."""
