@@ -9,8 +9,8 @@ import jax
 import arena_jax
 from arena_jax.analysis.contrast_view import ablation_rows, comparison_rows
 from arena_jax.analysis.fidelity import Verdict, published_findings
+from arena_jax.analysis.fidelity_view import fidelity_cells
 from arena_jax.analysis.sensitivity_view import map_rows, plane_rows
-from arena_jax.analysis.table import fidelity_cells
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
 
@@ -74,7 +74,7 @@ def tables():
     return listed | {
         "action": markdown(spec_rows(env.action_spec)),
         "observation": markdown(spec_rows(env.observation_spec)),
-        "compare": markdown(comparison_rows(found("compare")["metrics"])),
+        "compare": markdown(comparison_rows(found("compare")["metrics"], found("compare")["pairs"])),
         "ablation": markdown(ablation_rows(found("ablation")["results"][0])),
         "planes": markdown(plane_rows(found("sensitivity"))),
         "ranking": markdown(map_rows(found("sensitivity"))),

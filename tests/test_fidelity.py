@@ -11,9 +11,9 @@ import pytest
 import arena_jax
 from arena_jax import cli
 from arena_jax.analysis.fidelity import Finding, arms_of, fidelity, published_findings
+from arena_jax.analysis.fidelity_view import fidelity_cells, fidelity_json, fidelity_table
 from arena_jax.analysis.metrics import METRICS
 from arena_jax.analysis.published import published_results
-from arena_jax.analysis.table import fidelity_cells, fidelity_json, fidelity_table
 from arena_jax.errors import ArenaError
 
 RULES = ("near", "within", "at least", "report")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from arena_jax.analysis.fidelity import EPISODES, arms_of, fidelity, published_findings
-from arena_jax.analysis.table import fidelity_json, fidelity_table
+from arena_jax.analysis.fidelity_view import fidelity_json, fidelity_table
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.output import print_json, progress, table_console
