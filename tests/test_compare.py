@@ -160,6 +160,12 @@ def test_equal_shares_still_have_an_interval():
     assert contrast(zeros, zeros, is_share=True).p == 1.0
 
 
+def test_columns_alike_but_for_rounding_are_compared_quietly():
+    one = np.tile([0.1, np.nextafter(0.1, 1)], 50)
+    found = contrast(one, one + 1.0)
+    assert found.mean == pytest.approx(1.0) and found.unpaired_low == pytest.approx(1.0)
+
+
 def test_over_several_worlds_the_worlds_are_the_pairs(env):
     results, units = play_units(env, ["never-raise", "greedy-equity"], episodes=4, scenarios="generated:5")
     one, other = units["never-raise"], units["greedy-equity"]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -126,16 +127,17 @@ def contrast(one: np.ndarray, other: np.ndarray, *, is_share: bool = False) -> C
     is_single = is_share and are_binary(one, other)
     found = paired(one, other, is_share)
     variance = one.var(ddof=1) + other.var(ddof=1) if n > 1 else 0.0
-    if variance > 0.0:
-        unpaired = stats.ttest_ind(other, one, equal_var=False).confidence_interval(CONFIDENCE)
-        unpaired_low, unpaired_high = float(unpaired.low), float(unpaired.high)
-    else:
-        unpaired_low = unpaired_high = math.nan if n == 1 else found.mean
+    unpaired_low = unpaired_high = math.nan if n == 1 else found.mean
     p = math.nan
-    if is_single:
-        p = float(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
-    elif found.sd > 0.0:
-        p = float(stats.ttest_rel(other, one).pvalue)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # columns that are all alike but for rounding
+        if variance > 0.0:
+            unpaired = stats.ttest_ind(other, one, equal_var=False).confidence_interval(CONFIDENCE)
+            unpaired_low, unpaired_high = float(unpaired.low), float(unpaired.high)
+        if is_single:
+            p = float(stats.binomtest(above, above + below).pvalue) if above + below else 1.0
+        elif found.sd > 0.0:
+            p = float(stats.ttest_rel(other, one).pvalue)
     return Contrast(
         n=n,
         mean=found.mean,
