@@ -20,7 +20,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from test_cli import arena
 
-from arena_jax.llm.journal import read_journal
+from arena_jax.llm.journal import Journal, JournalInUse, read_journal
 from arena_jax.llm.mcp_server import Seat, make_server
 from arena_jax.llm.runs import confirm_episode, journal_path, new_run, open_episode, played_episodes, read_run
 
@@ -203,6 +203,14 @@ def test_two_servers_do_not_share_a_journal(run, monkeypatch, capsys):
         asyncio.run(play())
     assert "is in use by another process" in capsys.readouterr().err
     seat.close()
+
+
+def test_a_journal_that_another_process_has_just_begun_is_opened(tmp_path, monkeypatch):
+    path = tmp_path / "journal.jsonl"
+    path.touch()
+    monkeypatch.setattr(Path, "exists", lambda self: False)  # as it was a moment before
+    with contextlib.closing(Journal(path)), pytest.raises(JournalInUse):
+        Journal(path)
 
 
 def test_no_seed_is_told(run, decade):

@@ -63,7 +63,7 @@ class Journal:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file: BinaryIO = open(path, "r+b" if path.exists() else "x+b", buffering=0)  # noqa: SIM115
+            self._file: BinaryIO = open(path, "r+b", buffering=0, opener=_made)  # noqa: SIM115
         except OSError as error:
             raise ArenaError(f"can't open journal {path}: {error.strerror}") from None
         try:
@@ -99,6 +99,11 @@ class Journal:
     def close(self) -> None:
         """Release the file."""
         self._file.close()
+
+
+def _made(path: str, flags: int) -> int:
+    """Open a file, made if there is none, by whichever process comes first; a link is not followed."""
+    return os.open(path, flags | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
 
 
 def read_journal(path: Path) -> list[Line]:
