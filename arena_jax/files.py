@@ -10,6 +10,9 @@ from pathlib import Path
 from arena_jax.errors import ArenaError
 
 HALF = ".half-"  # prefix of a file that is being written
+# bytes of a secret: 16 random bytes in hex, 128 bits; a shorter one could be guessed
+SHORTEST_SECRET, LONGEST_SECRET = 32, 4096
+_ADVICE = "python -c 'import secrets; print(secrets.token_hex(32))' prints a good one"
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
@@ -33,11 +36,26 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_private(path: Path, what: str, shortest: int, longest: int) -> bytes:
-    """A file that only its owner may read; raises `ArenaError`, which calls it `what` and never quotes it.
+def read_secret(path: Path | None, variable: str, what: str, otherwise: str) -> bytes:
+    """What a file that only its owner may read holds, or else an environment variable; white space does not count.
 
-    shortest, longest: bytes of what it may hold; what is longer is cut to two more.
+    Raises `ArenaError`, which calls the file `what`, says `otherwise` if neither is given, and never quotes a secret.
     """
+    if path is None:
+        where, secret = f"environment variable {variable}", os.environb.get(variable.encode())
+        if secret is None:
+            raise ArenaError(otherwise)
+    else:
+        where, secret = f"{what} {path}", _read_private(path, what)
+    secret = secret.strip()
+    if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET:
+        needed = f"{SHORTEST_SECRET} to {LONGEST_SECRET} are needed"
+        raise ArenaError(f"{where} holds {len(secret)} bytes, {needed}; {_ADVICE}")
+    return secret
+
+
+def _read_private(path: Path, what: str) -> bytes:
+    """A file that only its owner may read; what is too long is cut to two bytes more than may be."""
     try:
         # without waiting for whoever might write into a pipe
         with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
@@ -47,10 +65,10 @@ def read_private(path: Path, what: str, shortest: int, longest: int) -> bytes:
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 found = stat.S_IMODE(mode)
                 raise ArenaError(f"{what} {path} has mode {found:04o}, others may use it; run: chmod 600 {path}")
-            return file.read(longest + 2)
+            return file.read(LONGEST_SECRET + 2)
     except (OSError, ValueError) as error:
         if isinstance(error, ArenaError):
             raise
         # what is no file may be the secret itself, given by mistake
-        named = path if path.parent.is_dir() and len(path.name) < shortest else "as given"
+        named = path if path.parent.is_dir() and len(path.name) < SHORTEST_SECRET else "as given"
         raise ArenaError(f"can't read {what} {named}: {getattr(error, 'strerror', error)}") from None

@@ -7,19 +7,14 @@ prints it. Key and commitment are SHA-256 of the secret under different prefixes
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
 
 import jax
 import numpy as np
 
-from arena_jax.errors import ArenaError
-from arena_jax.files import read_private
+from arena_jax import files
 
 VARIABLE = "ARENA_JAX_SECRET"
-SHORTEST = 32  # bytes: 16 random bytes in hex, 128 bits; a shorter secret could be guessed from its commitment
-LONGEST = 4096
-_ADVICE = "python -c 'import secrets; print(secrets.token_hex(32))' prints a good one"
 
 
 def read_secret(path: str | Path | None = None) -> bytes:
@@ -27,16 +22,8 @@ def read_secret(path: str | Path | None = None) -> bytes:
 
     White space around it does not count. Raises `ArenaError`, which never quotes it.
     """
-    if path is None:
-        where, secret = f"environment variable {VARIABLE}", os.environb.get(VARIABLE.encode())
-        if secret is None:
-            raise ArenaError(f"{where} is not set; set it to a secret, or name a file: secret:PATH")
-    else:
-        where, secret = f"secret file {path}", read_private(Path(path), "secret file", SHORTEST, LONGEST)
-    secret = secret.strip()
-    if not SHORTEST <= len(secret) <= LONGEST:
-        raise ArenaError(f"{where} holds {len(secret)} bytes, {SHORTEST} to {LONGEST} are needed; {_ADVICE}")
-    return secret
+    otherwise = f"environment variable {VARIABLE} is not set; set it to a secret, or name a file: secret:PATH"
+    return files.read_secret(None if path is None else Path(path), VARIABLE, "secret file", otherwise)
 
 
 def commitment(secret: bytes) -> str:

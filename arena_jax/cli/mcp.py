@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from arena_jax.errors import ArenaError
-from arena_jax.files import read_private
-from arena_jax.llm.mcp_server import (
-    LONGEST_TOKEN,
-    LOOPBACK,
-    PATIENCE,
-    SHORTEST_TOKEN,
-    make_server,
-    serve_http,
-    serve_stdio,
-)
+from arena_jax.files import read_secret
+from arena_jax.llm.mcp_server import HANDOVER_SECONDS, LOOPBACK, make_server, serve_http, serve_stdio
 
 TOKEN = "ARENA_JAX_MCP_TOKEN"
 
@@ -29,7 +19,7 @@ def mcp_command(
     agent: Annotated[str, typer.Option(help="Who plays, for the journal; the client's own name if left out.")] = "",
     model: Annotated[str, typer.Option(help="Its model, for the journal.")] = "",
     http: Annotated[int | None, typer.Option(metavar="PORT", help="Serve streamable HTTP in place of stdio.")] = None,
-    host: Annotated[str, typer.Option(help="Address to serve HTTP on.")] = LOOPBACK[0],
+    host: Annotated[str, typer.Option(help="Address to serve HTTP on.")] = LOOPBACK,
     token_file: Annotated[
         Path | None, typer.Option(help=f"File of mode 0600 with the bearer token for HTTP; else {TOKEN} holds it.")
     ] = None,
@@ -48,7 +38,8 @@ def mcp_command(
     if http is None:
         serve_stdio(server)
     else:
-        serve_http(server, host, http, _token(token_file))
+        otherwise = f"HTTP needs a bearer token: name a file with --token-file or set {TOKEN}"
+        serve_http(server, host, http, read_secret(token_file, TOKEN, "token file", otherwise))
 
 
 def _open(directory: Path, episode: int, agent: str, model: str, no_cache: bool) -> Any:
@@ -59,17 +50,4 @@ def _open(directory: Path, episode: int, agent: str, model: str, no_cache: bool)
 
     jax.config.update("jax_platforms", "cpu")
     use_cache(no_cache)
-    return open_episode(directory, episode, agent=agent, model=model, patience=PATIENCE)
-
-
-def _token(path: Path | None) -> bytes:
-    if path is None:
-        where, token = f"environment variable {TOKEN}", os.environb.get(TOKEN.encode())
-        if token is None:
-            raise ArenaError(f"HTTP needs a bearer token: name a file with --token-file or set {TOKEN}")
-    else:
-        where, token = f"token file {path}", read_private(path, "token file", SHORTEST_TOKEN, LONGEST_TOKEN)
-    token = token.strip()
-    if not SHORTEST_TOKEN <= len(token) <= LONGEST_TOKEN:
-        raise ArenaError(f"{where} holds {len(token)} bytes, {SHORTEST_TOKEN} to {LONGEST_TOKEN} are needed")
-    return token
+    return open_episode(directory, episode, agent=agent, model=model, patience=HANDOVER_SECONDS)

@@ -33,9 +33,8 @@ if TYPE_CHECKING:
 
 NAME = "arena"
 PROMPT = "play"
-PATIENCE = 10.0  # seconds that a resumed conversation's server waits for the one before it to end
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
-SHORTEST_TOKEN, LONGEST_TOKEN = 32, 4096
+HANDOVER_SECONDS = 10.0  # that a resumed conversation's server waits for the one before it to end
+LOOPBACK = "127.0.0.1"
 
 
 class Seat:

@@ -33,8 +33,8 @@ TAKE_OVER = (
     "You have been in office for some time and your conversation was cut. recall_notes shows where you stand and what "
     "you noted. Go on month after month until you are told that it is over."
 )
-PATIENCE = 20.0  # seconds that the server has to end after its client
-GRACE = 10.0  # seconds that a client has to end when asked to
+SERVER_GRACE = 20.0  # seconds that the server has to end after its client
+CLIENT_GRACE = 10.0  # seconds that a client has to end when asked to
 SILENCE = 1800.0  # seconds without a word or a call after which a client hangs
 POLL = 0.2
 _MODE = 0o700
@@ -123,7 +123,7 @@ class _Driver:
     def opened(self) -> ArenaSession:
         """The episode's session, once no server holds it."""
         names = {"agent": self._client.agent, "model": self._setup.model}
-        return open_episode(self._directory, self._episode, **names, patience=PATIENCE)
+        return open_episode(self._directory, self._episode, **names, patience=SERVER_GRACE)
 
     def turn(self, message: str) -> Turn:
         """Start the client once and wait for its end."""
@@ -227,7 +227,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE)
+            process.wait(CLIENT_GRACE)
             return
 
 
