@@ -193,7 +193,7 @@ def test_a_killed_server_is_gone_on_with_and_sigterm_closes_the_journal(run):
 
 def test_two_servers_do_not_share_a_journal(run, monkeypatch, capsys):
     """The second one waits for the first, which may be about to end, and no longer than it says."""
-    instance = make_server(run, 1, lambda client: open_seat(run, 1, client, "", no_cache=True))
+    instance = make_server(run, 1, lambda client: open_seat(run, 1, "raw", "", no_cache=True))
     waited = []
 
     async def play():
@@ -295,11 +295,16 @@ def test_http_takes_the_token_alone_and_one_connection_plays(run, tmp_path):
     ("options", "message"),
     [
         (["--episode", "6"], "episode must be a whole number from 0 to 5"),
-        (["--http", "0"], "HTTP needs a bearer token"),
-        (["--http", "0", "--host", "0.0.0.0"], "HTTP needs a bearer token"),
-        (["--http", "0", "--token-file", "open"], "others may use it; run: chmod 600"),
-        (["--http", "0", "--token-file", "short"], "holds 5 bytes, 32 to 4096 are needed"),
-        (["--http", "0", "--token-file", "nowhere"], "can't read token file"),
+        (["--http", "8765"], "HTTP needs a bearer token"),
+        (["--http", "8765", "--host", "0.0.0.0"], "HTTP needs a bearer token"),
+        (["--http", "8765", "--token-file", "open"], "others may use it; run: chmod 600"),
+        (["--http", "8765", "--token-file", "short"], "holds 5 bytes, 32 to 4096 are needed"),
+        (["--http", "8765", "--token-file", "nowhere"], "can't read token file"),
+        *[
+            (["--http", port], f"--http must be a whole number from 1 to 65535, got {port}")
+            for port in ("99999", "-5", "0")
+        ],
+        (["--http", "8765", "--host", "a b", "--token-file", "good"], "--host must be an address or a name"),
     ],
 )
 def test_bad_input_is_one_line(monkeypatch, capsys, run, tmp_path, options, message):
@@ -307,12 +312,30 @@ def test_bad_input_is_one_line(monkeypatch, capsys, run, tmp_path, options, mess
     monkeypatch.delenv("ARENA_JAX_MCP_TOKEN", raising=False)
     Path("open").write_text(TOKEN)
     Path("open").chmod(0o644)
-    Path("short").write_text("short")
-    Path("short").chmod(0o600)
+    for name, token in (("short", "short"), ("good", TOKEN)):
+        Path(name).write_text(token)
+        Path(name).chmod(0o600)
     code, out, err = arena(monkeypatch, capsys, "agent", "mcp", str(run), *options)
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "warning"),
+    [
+        *[(host, "") for host in ("127.0.0.1", "127.0.0.2", "localhost", "::1")],
+        *[(host, f"warning: the token travels unencrypted to {host}") for host in ("0.0.0.0", "::", "example.org")],
+    ],
+)
+def test_http_off_loopback_is_warned_of(monkeypatch, capsys, run, host, warning):
+    served = []
+    monkeypatch.setattr("uvicorn.run", lambda app, **given: served.append(given["host"]))
+    monkeypatch.setenv("ARENA_JAX_MCP_TOKEN", TOKEN)
+    code, out, err = arena(monkeypatch, capsys, "agent", "mcp", str(run), "--http", "8765", "--host", host)
+    assert (code, out, served) == (0, "", [host])
+    assert err.startswith(warning)
+    assert err.count("\n") == bool(warning)
 
 
 def test_a_run_that_tells_something_else_is_not_played(run, tmp_path):

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from arena_jax.errors import check_count
 from arena_jax.files import read_secret
 from arena_jax.llm.mcp_server import HANDOVER_SECONDS, LOOPBACK, make_server, serve_http, serve_stdio
 
 TOKEN = "ARENA_JAX_MCP_TOKEN"
+MAX_PORT = 65_535
 
 
 def mcp_command(
@@ -38,6 +40,7 @@ def mcp_command(
     if http is None:
         serve_stdio(server)
     else:
+        check_count("--http", http, 1, MAX_PORT)
         otherwise = f"HTTP needs a bearer token: name a file with --token-file or set {TOKEN}"
         serve_http(server, host, http, read_secret(token_file, TOKEN, "token file", otherwise))
 

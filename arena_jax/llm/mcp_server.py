@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import functools
 import hmac
+import ipaddress
 import os
 import signal
 import sys
@@ -19,7 +20,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from arena_jax.errors import ArenaError, check_count
+from arena_jax.errors import ArenaError, check_count, shown
 from arena_jax.llm.paging import compact
 from arena_jax.llm.run_file import read_run
 from arena_jax.version import __version__
@@ -154,7 +155,10 @@ def serve_stdio(server: Server[Seat]) -> None:
 
 
 def serve_http(server: Server[Seat], host: str, port: int, token: bytes) -> None:
-    """Serve streamable HTTP at /mcp to whoever has the token, until interrupted."""
+    """Serve streamable HTTP at /mcp to whoever has the token, until interrupted; warns if others can reach it.
+
+    host: a name, or an address without brackets; raises `ArenaError` if it is neither.
+    """
     import uvicorn
     from mcp.server.auth.provider import AccessToken
     from mcp.server.auth.settings import AuthSettings
@@ -164,6 +168,19 @@ def serve_http(server: Server[Seat], host: str, port: int, token: bytes) -> None
             is_it = hmac.compare_digest(given.encode(), token)
             return AccessToken(token=given, client_id="agent", scopes=[]) if is_it else None
 
-    auth = AuthSettings(issuer_url=f"http://{host}:{port}", resource_server_url=None)  # type: ignore[arg-type]
+    url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    try:
+        auth = AuthSettings(issuer_url=url, resource_server_url=None)  # type: ignore[arg-type]
+    except ValueError:
+        raise ArenaError(f"--host must be an address or a name of this machine, got {shown(host)}") from None
+    if not _is_loopback(host):
+        print(f"warning: the token travels unencrypted to {host}; put TLS before it", file=sys.stderr, flush=True)
     app = server.streamable_http_app(host=host, auth=auth, token_verifier=Verifier())
     uvicorn.run(app, host=host, port=port, log_level="warning")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
