@@ -72,3 +72,9 @@ def _read_private(path: Path, what: str) -> bytes:
         # what is no file may be the secret itself, given by mistake
         named = path if path.parent.is_dir() and len(path.name) < SHORTEST_SECRET else "as given"
         raise ArenaError(f"can't read {what} {named}: {getattr(error, 'strerror', error)}") from None
+
+
+def user_folder(variable: str, otherwise: str) -> Path:
+    """A base folder of the user's: what an XDG variable names, if that is absolute, else one in the home folder."""
+    named = Path(os.environ.get(variable, ""))
+    return named if named.is_absolute() else Path.home() / otherwise

@@ -13,16 +13,20 @@ import jax
 import jaxlib
 import typer
 
+from arena_jax.files import user_folder
+
 MODE = 0o700  # what is compiled is run: nobody else may write it
 
 
 def cache_folder() -> Path:
     """Where compiled programs are kept (XDG base directories), one folder per release of JAX and kind of machine."""
-    named = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    base = named if named.is_absolute() else Path.home() / ".cache"  # as the specification has it
     # a home shared by unlike machines holds a folder for each kind
     machine = hashlib.sha256(f"{platform.machine()} {_processor()}".encode()).hexdigest()[:12]
-    return base / "arena_jax" / f"jax-{jax.__version__}-jaxlib-{jaxlib.__version__}-{machine}"
+    return (
+        user_folder("XDG_CACHE_HOME", ".cache")
+        / "arena_jax"
+        / f"jax-{jax.__version__}-jaxlib-{jaxlib.__version__}-{machine}"
+    )
 
 
 def _processor() -> str:
