@@ -14,7 +14,7 @@ from arena_jax.cli.output import print_json, progress
 from arena_jax.errors import ArenaError, check_count, unknown
 from arena_jax.llm.clients import CLIENTS, Client
 from arena_jax.llm.clients.driver import START, ended_by_signals, make_setup, play_episode
-from arena_jax.llm.runs import DAMAGED, SCORED, played_episodes, read_run, run_environment
+from arena_jax.llm.runs import DAMAGED, SCORED, played_episode, read_run, run_environment
 
 ALL = "all"
 MAX_NUDGES = 1_000
@@ -53,21 +53,25 @@ def run_command(
     horizon = run_environment(directory, 0).scenario.horizon
     failed = []
     with progress(horizon * len(episodes), "months") as advance, ended_by_signals():
-        for played in (played_episodes(directory)[number] for number in episodes):
+        for played in (played_episode(directory, number) for number in episodes):
             if played.status == DAMAGED:
                 raise ArenaError(f"episode {played.episode} of {directory} can't go on: {played.reason}")
             advance(horizon if played.status in SCORED else played.months_played)
             if played.status in SCORED:
                 continue
+            failure = None
             try:
                 setup = make_setup(directory, played.episode, chosen, model, no_cache)
                 play_episode(directory, played.episode, chosen, setup, nudges, advance)
             except ArenaError as error:
-                if played_episodes(directory)[played.episode].calls == played.calls:
-                    raise  # it does not work at all
-                failed.append(str(error))
-            months = played_episodes(directory)[played.episode].months_played
-            advance(horizon - months)
+                failure = error
+            now = played_episode(directory, played.episode)
+            if failure is None:
+                advance(horizon - now.months_played)  # it may have ended early
+            elif now.calls == played.calls:
+                raise failure  # it does not work at all
+            else:
+                failed.append(str(failure))
     if failed:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise ArenaError(f"{failed[0]}{more}; run the same command again to go on")
@@ -102,9 +106,7 @@ def config_command(
     setup = make_setup(directory, episode, chosen, model)
     files = {str(path): text for path, text in chosen.files(setup).items()}
     # what is the user's own, keys among it, is passed on and not printed
-    environment = {
-        name: value for name, value in chosen.environment(setup).items() if value not in setup.variables.values()
-    }
+    environment = {n: value for n, value in chosen.environment(setup).items() if not n.startswith(chosen.passed)}
     command = [chosen.program, *chosen.arguments(setup, START, "")]
     if as_json:
         print_json({"files": files, "environment": environment, "folder": str(setup.work), "command": command})
