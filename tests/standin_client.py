@@ -2,10 +2,12 @@
 the server that it names, prints what they print. What it does at each start stands in script.json beside it:
 
 months: to let pass. kill: the server, before a last call. fail: in the client's own words. code: its exit code.
-hang: for a minute. dead: as with a server that did not come up. Starts and arguments are kept in starts.jsonl.
+hang: for a minute. dead: as with a server that did not come up. say: more events. Starts and arguments are kept in
+starts.jsonl, what it was shown in shown.txt. Whether its home remembers an earlier start stands there too.
 """
 
 import asyncio
+import itertools
 import json
 import os
 import signal
@@ -19,6 +21,7 @@ from mcp.client.stdio import stdio_client
 
 HERE, NAME = Path(__file__).parent, Path(__file__).name
 STARTS = HERE / "starts.jsonl"
+MESSAGES = itertools.count()
 
 
 def configuration():
@@ -38,9 +41,19 @@ def say(**event):
         print(json.dumps(event), flush=True)
 
 
+def show(text):
+    with open(HERE / "shown.txt", "a") as file:
+        file.write(text + "\n")
+
+
 def result(text, is_error):
+    show(text)
     content = [{"type": "text", "text": text}]
     if NAME == "claude":
+        number = next(MESSAGES)
+        for _ in range(2):  # one for each part of the message, with the same count
+            message = {"id": f"m-{number}", "role": "assistant", "usage": {"input_tokens": 20, "output_tokens": 1}}
+            say(type="assistant", message=message, session_id="c-1")
         part = {"type": "tool_result", "content": content, "is_error": is_error}
         say(type="user", message={"role": "user", "content": [part]}, session_id="c-1")
     error = {"message": text} if is_error else None
@@ -51,6 +64,10 @@ def result(text, is_error):
 async def play(step):
     calls = 0
     async with Client(stdio_client(configuration())) as client:
+        if step.get("months"):
+            show((await client.list_tools()).model_dump_json())
+            show((await client.get_prompt("play")).model_dump_json())
+            show(str(client.instructions))
         for _ in range(step.get("months", 0)):
             for name in ("verify_cash_position", "pass"):
                 answer = await client.call_tool(name, {})
@@ -85,7 +102,16 @@ def cmdline(pid):
 def main():
     number = len(STARTS.read_text().splitlines()) if STARTS.exists() else 0
     step = json.loads((HERE / "script.json").read_text())[number]
-    start = {"arguments": sys.argv[1:], "environment": dict(os.environ), "cwd": os.getcwd(), "files": os.listdir()}
+    memory = Path(os.environ["HOME"]) / "memory"
+    remembered = memory.exists()
+    memory.touch()
+    start = {
+        "remembered": remembered,
+        "arguments": sys.argv[1:],
+        "environment": dict(os.environ),
+        "cwd": os.getcwd(),
+        "files": os.listdir(),
+    }
     with open(STARTS, "a") as file:
         file.write(json.dumps(start) + "\n")
     status = "failed" if step.get("dead") else "connected"
@@ -93,6 +119,8 @@ def main():
     say(type="thread.started", thread_id="t-1")
     calls, failure = asyncio.run(play(step)) if any(step.get(n) for n in ("months", "kill", "hang")) else 0, None
     failure = step.get("fail")
+    for event in step.get("say", ()):
+        print(json.dumps(event), flush=True)
     if NAME == "claude":
         usage = {"input_tokens": 10, "cache_read_input_tokens": 5, "output_tokens": 2}
         say(type="result", subtype="success", is_error=bool(failure), result=failure or "Done.", usage=usage)

@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,10 +15,11 @@ from pathlib import Path
 import pytest
 from test_cli import arena
 
+from arena_jax.errors import ArenaError
 from arena_jax.llm.clients import CLIENTS
-from arena_jax.llm.clients.driver import make_setup, state_folder
+from arena_jax.llm.clients.driver import GO_ON, START, TAKE_OVER, _Driver, make_setup, play_episode, state_folder
 from arena_jax.llm.journal import read_journal
-from arena_jax.llm.runs import journal_path, new_run, open_episode, played_episodes
+from arena_jax.llm.runs import cost, journal_path, new_run, open_episode, played_episodes
 
 SEED = 2_718_281_828
 STANDIN = Path(__file__).with_name("standin_client.py")
@@ -167,7 +170,8 @@ def test_calls_that_never_arrive_are_noticed(monkeypatch, capsys, stage):
     assert "none of its 1 calls reached the arena" in err
 
 
-def test_interrupted_it_takes_the_client_along_and_goes_on_later(monkeypatch, capsys, stage):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_interrupted_it_takes_the_client_along_and_goes_on_later(monkeypatch, capsys, stage, number):
     script(stage, "claude", {"months": 1, "hang": True}, {})
     command = [sys.executable, "-m", "arena_jax.cli", "agent", "run", str(stage / "run"), "--client", "claude"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -176,7 +180,7 @@ def test_interrupted_it_takes_the_client_along_and_goes_on_later(monkeypatch, ca
         deadline = time.monotonic() + 120
         while not (journal.exists() and "month_ended" in journal.read_text()) and time.monotonic() < deadline:
             time.sleep(0.1)
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(number)
         assert process.wait(60) == 130
         assert process.stderr.read() == "interrupted; run the same command again to go on\n"
     deadline = time.monotonic() + 30
@@ -187,7 +191,19 @@ def test_interrupted_it_takes_the_client_along_and_goes_on_later(monkeypatch, ca
     assert run(monkeypatch, capsys, stage, "claude", "--nudges", "0")[0] == 0
     second = starts(stage)[1]["arguments"]
     assert second[second.index("--resume") + 1] == "c-1"
-    assert played_episodes(stage / "run")[0].status == "agent_stopped"
+    played = played_episodes(stage / "run")[0]
+    assert played.status == "agent_stopped"
+    # two messages of the first start, each counted once and from its beginning alone; all of the second
+    assert played.tokens == {
+        "input_tokens": 50,
+        "output_tokens": 4,
+        "cache_read_input_tokens": 5,
+        "uncounted": 0,
+    }
+    prices = {"": dict.fromkeys(played.tokens, 1.0)}
+    assert cost(played, prices) == pytest.approx(59e-6)
+    del prices[""]["uncounted"]
+    assert cost(played, prices) is None
 
 
 def _running(stage):
@@ -202,7 +218,7 @@ def _running(stage):
 @pytest.mark.parametrize("client", CLIENTS)
 def test_what_a_client_is_given(monkeypatch, capsys, stage, client):
     """Its own keys, an empty folder, no tool but the arena's, and nothing of the seeds or of the user."""
-    script(stage, client, {})
+    script(stage, client, {"months": 1})
     run(monkeypatch, capsys, stage, client, "--nudges", "0", "--model", "anthropic/model")
     (start,) = starts(stage)
     environment = start["environment"]
@@ -216,8 +232,10 @@ def test_what_a_client_is_given(monkeypatch, capsys, stage, client):
         "codex": (True, False),
         "openclaw": (True, True),
     }[client]
-    given = json.dumps(start) + "".join(path.read_text() for path in home.rglob("*") if path.is_file())
-    assert str(SEED) not in given
+    shown = (stage / "bin" / "shown.txt").read_text()
+    assert "month_ended" in shown and "You are the chief financial officer" in shown
+    given = json.dumps(start) + shown + "".join(path.read_text() for path in home.rglob("*") if path.is_file())
+    assert not re.search(rf"{SEED}|{SEED:x}|{SEED:,}", given)
     assert "seeds.json" not in given
     printed = arena(monkeypatch, capsys, "agent", "config", client, str(stage / "run"), "--model", "anthropic/model")
     assert (printed[0], printed[2]) == (0, "")
@@ -225,6 +243,123 @@ def test_what_a_client_is_given(monkeypatch, capsys, stage, client):
         if path.is_file() and path.name in ("mcp.json", "config.toml", "openclaw.json", "prompt.txt"):
             assert path.read_text() in printed[1]
     assert "key-of" not in printed[1]
+
+
+def test_settings_are_printed_whatever_the_user_has(monkeypatch, capsys, stage):
+    monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
+    printed = arena(monkeypatch, capsys, "agent", "config", "claude", str(stage / "run"), "--json")[1]
+    environment = json.loads(printed)["environment"]
+    assert environment["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC"] == "1"
+    assert "CLAUDE_CODE_USE_BEDROCK" not in environment
+
+
+def test_a_run_made_anew_at_the_same_path_is_another_one(monkeypatch, capsys, stage):
+    script(stage, "openclaw", {"months": 1}, {}, {})
+    assert run(monkeypatch, capsys, stage, "openclaw", "--nudges", "1")[0] == 0
+    shutil.rmtree(stage / "run")
+    new_run(stage / "run", [SEED, 7])
+    assert run(monkeypatch, capsys, stage, "openclaw", "--nudges", "0")[0] == 0
+    assert [start["remembered"] for start in starts(stage)] == [False, True, False]
+    assert [prompted(start) for start in starts(stage)] == [True, False, True]
+
+
+def prompted(start):
+    """Whether a start of OpenClaw was given the system prompt."""
+    return start["arguments"][-1].startswith("You are the chief financial officer")
+
+
+def test_a_conversation_that_fails_is_forgotten(monkeypatch, capsys, stage):
+    """The next one begins without it, and is told where the notes are."""
+    script(stage, "openclaw", {"months": 1, "fail": "overloaded"}, {"fail": "context too long"}, {})
+    for _ in range(2):
+        assert run(monkeypatch, capsys, stage, "openclaw")[0] == 2
+    assert run(monkeypatch, capsys, stage, "openclaw", "--nudges", "0")[0] == 0
+    assert [start["remembered"] for start in starts(stage)] == [False, True, False]
+    first, second, third = (start["arguments"][-1] for start in starts(stage))
+    assert [prompted(start) for start in starts(stage)] == [True, False, True]
+    assert first.endswith(START) and second == GO_ON and third.endswith(TAKE_OVER)
+
+
+def test_what_made_no_call_begins_anew(monkeypatch, capsys, stage):
+    """Its system prompt may not have reached it."""
+    script(stage, "openclaw", {"fail": "Invalid API key"}, {})
+    assert run(monkeypatch, capsys, stage, "openclaw")[0] == 2
+    assert run(monkeypatch, capsys, stage, "openclaw", "--nudges", "0")[0] == 0
+    assert [prompted(start) for start in starts(stage)] == [True, True]
+    assert all(CLIENTS["openclaw"].read(cut).conversation == "" for cut in ("", '{"payloads": [], "meta"'))
+
+
+@pytest.mark.parametrize(
+    ("client", "output"),
+    [
+        ("codex", {"type": "turn.failed", "error": "overloaded"}),
+        ("codex", {"type": "turn.completed", "usage": {"input_tokens": None, "cached_input_tokens": 1}}),
+        ("codex", {"type": "item.completed", "item": "text"}),
+        ("codex", {"type": "thread.started", "thread_id": 7}),
+        ("claude", {"type": "system", "subtype": "init", "mcp_servers": None}),
+        ("claude", {"type": "user", "message": "text"}),
+        ("claude", {"type": "assistant", "message": "text"}),
+        ("claude", {"type": "user", "message": {"content": [{"type": "tool_result", "content": ["text"]}]}}),
+        ("openclaw", {"meta": "text"}),
+        ("openclaw", {"meta": {"agentMeta": "text"}}),
+        ("openclaw", {"meta": {"systemPromptReport": {}}}),
+    ],
+)
+def test_output_of_another_shape(monkeypatch, stage, client, output):
+    """It fails the start, and is no traceback."""
+    program = stage / "bin" / client
+    program.write_text(f"#!/bin/sh\necho '{json.dumps(output)}'\n")
+    program.chmod(0o755)
+    sessions = []
+
+    @contextlib.contextmanager
+    def opened(self):
+        sessions.append(Session())
+        yield sessions[-1]
+
+    monkeypatch.setattr(_Driver, "opened", opened)
+    setup = make_setup(stage / "run", 0, CLIENTS[client])
+    with pytest.raises(ArenaError, match=f"{client} failed in episode 0: its output can't be read"):
+        play_episode(stage / "run", 0, CLIENTS[client], setup, 0, print)
+    assert sessions[-1].stopped == ("infra_error", "its output can't be read")
+
+
+class Session:
+    """What the driver asks of a session in which no call is made."""
+
+    status, is_over, calls_made, nudges = "running", False, 0, 0
+
+    def stop(self, *how):
+        self.stopped = how
+
+
+def test_openclaw_says_more_than_its_result():
+    meta = {"agentMeta": {"usage": {"input": 10}}, "systemPromptReport": {"tools": {"entries": [{"name": "arena__a"}]}}}
+    result = json.dumps({"payloads": [], "meta": meta}, indent=2)
+    for output in (f"[plugin] {{loaded}}\n{{}}\n{result}\n", f'{result}\nbye {{}}\n{{"level": "info"}}\n{{not JSON\n'):
+        turn = CLIENTS["openclaw"].read(output)
+        assert (turn.failure, turn.tokens, turn.conversation) == ("", {"input_tokens": 10}, "arena")
+
+
+def test_a_client_that_hangs_is_ended(monkeypatch, capsys, stage):
+    monkeypatch.setattr("arena_jax.llm.clients.driver.SILENCE", 1.0)
+    script(stage, "openclaw", {"hang": True})
+    code, _, err = run(monkeypatch, capsys, stage, "openclaw")
+    assert code == 2
+    assert "openclaw failed in episode 0: nothing happened for" in err
+    assert not _running(stage / "bin" / "openclaw")
+    assert played_episodes(stage / "run")[0].status == "infra_error"
+
+
+@pytest.mark.parametrize(("forgets", "uncounted"), [(False, False), (True, True)])
+def test_tokens_that_codex_tells_later_are_not_missing(monkeypatch, capsys, stage, forgets, uncounted):
+    """It counts a conversation as a whole, so a crash is made up for in it, and in no other."""
+    script(stage, "codex", {"months": 1, "code": 1, "fail": "overloaded"}, {})
+    assert run(monkeypatch, capsys, stage, "codex")[0] == 2
+    if forgets:
+        shutil.rmtree(stage / "state")
+    assert run(monkeypatch, capsys, stage, "codex", "--nudges", "0")[0] == 0
+    assert ("uncounted" in played_episodes(stage / "run")[0].tokens) == uncounted
 
 
 def test_configurations_turn_the_clients_own_tools_off(monkeypatch, capsys, stage):

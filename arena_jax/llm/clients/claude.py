@@ -56,12 +56,16 @@ def _arguments(setup: Setup, message: str, conversation: str) -> list[str]:
 def _read(output: str) -> Turn:
     """It ends with "success" even if the server is dead, so what was answered is looked at too."""
     turn, result, unanswered = Turn(), None, ""
+    usages: dict[str, Any] = {}  # of messages by their id, which several events share
     for event in events(output):
         turn.conversation = event.get("session_id") or turn.conversation
         if event.get("subtype") == "init":
             status = {one.get("name"): one.get("status") for one in event.get("mcp_servers", ())}.get(SERVER, "missing")
             if status not in ("connected", "pending"):
                 turn.failure = f"its MCP server is {status}"
+        elif event.get("type") == "assistant":
+            message = event.get("message") or {}
+            usages[str(message.get("id"))] = message.get("usage")
         elif event.get("type") == "user":
             for part in _results(event):
                 turn.calls += 1
@@ -70,8 +74,11 @@ def _read(output: str) -> Turn:
             result = event
     if result is None:
         turn.failure = turn.failure or "it told no result"
+        for usage in usages.values():  # told as each message begins, so the least that it took
+            for name, count in counts(usage, _TOKENS).items():
+                turn.tokens[name] = turn.tokens.get(name, 0) + count
         return turn
-    turn.tokens = counts(result.get("usage"), _TOKENS)
+    turn.tokens, turn.is_counted = counts(result.get("usage"), _TOKENS), "usage" in result
     if result.get("is_error"):
         turn.failure = turn.failure or str(result.get("result") or result.get("subtype"))
     turn.failure = turn.failure or unanswered

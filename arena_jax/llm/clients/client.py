@@ -49,12 +49,13 @@ class Turn:
     """What one start of a client came to, as far as its output says.
 
     conversation: what resumes it. calls: of the arena's tools, answered or not. tokens: by kind, each counted once.
-    failure: why it is not the agent that stopped.
+    is_counted: those are all that it took. failure: why it is not the agent that stopped.
     """
 
     conversation: str = ""
     calls: int = 0
     tokens: dict[str, int] = field(default_factory=dict)
+    is_counted: bool = False
     failure: str = ""
 
 
@@ -62,6 +63,7 @@ class Turn:
 class Client:
     """One client. Its functions are pure; the driver writes, starts and kills.
 
+    read: may raise what an output of another shape than known brings about.
     agent: its name in journals, as the published results have it. program: its executable. passed: beginnings of the
     names of environment variables that it gets from the user: keys, and where its models are.
     counts_conversation: its token counts are those of the whole conversation, not of one start.

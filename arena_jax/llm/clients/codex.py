@@ -83,7 +83,7 @@ def _read(output: str) -> Turn:
             unanswered = f"a call got no answer: {text}" if text and not is_answer(text) else ""
         elif event.get("type") == "turn.completed":
             usage, is_done = event.get("usage") or {}, True
-            turn.tokens = counts(usage, _TOKENS)
+            turn.tokens, turn.is_counted = counts(usage, _TOKENS), bool(usage)
             fresh = usage.get("input_tokens", 0) - usage.get("cached_input_tokens", 0)  # it counts the cached ones too
             turn.tokens = counts({"fresh": fresh}, {"fresh": "input_tokens"}) | turn.tokens
         elif event.get("type") == "turn.failed":

@@ -18,9 +18,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from arena_jax.errors import ArenaError
-from arena_jax.files import write_atomic
+from arena_jax.files import user_folder, write_atomic
 from arena_jax.llm.clients.client import Client, Setup, Turn
 from arena_jax.llm.journal import AGENT_STOPPED, INFRA_ERROR, plain
 from arena_jax.llm.run_file import read_run
@@ -35,6 +36,7 @@ TAKE_OVER = (
 )
 SERVER_GRACE = 20.0  # seconds that the server has to end after its client
 CLIENT_GRACE = 10.0  # seconds that a client has to end when asked to
+UNCOUNTED = "uncounted"  # the kind of tokens whose count nobody tells; it has no price
 SILENCE = 1800.0  # seconds without a word or a call after which a client hangs
 POLL = 0.2
 _MODE = 0o700
@@ -45,10 +47,8 @@ _NEEDED |= {"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT"
 
 def state_folder(directory: Path, episode: int, client: Client) -> Path:
     """Where a client keeps what it needs for an episode of a run (XDG base directories)."""
-    named = Path(os.environ.get("XDG_STATE_HOME", ""))
-    base = named if named.is_absolute() else Path.home() / ".local" / "state"
     run = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:12]
-    return base / "arena_jax" / f"{run}-{episode:03d}-{client.program}"
+    return user_folder("XDG_STATE_HOME", ".local/state") / "arena_jax" / f"{run}-{episode:03d}-{client.program}"
 
 
 def make_setup(directory: Path, episode: int, client: Client, model: str = "", no_cache: bool = False) -> Setup:
@@ -60,7 +60,7 @@ def make_setup(directory: Path, episode: int, client: Client, model: str = "", n
     served = [sys.executable, "-m", "arena_jax.cli", "agent", "mcp", str(directory.resolve())]
     served += ["--episode", str(episode), "--agent", client.agent, *(["--model", model] if model else [])]
     served += ["--no-cache"] if no_cache else []
-    cache = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    cache = str(user_folder("XDG_CACHE_HOME", ".cache"))
     passed = ("LC_", *client.passed)
     variables = {n: value for n, value in os.environ.items() if n.upper() in _NEEDED or n.startswith(passed)}
     tools = [tool["name"] for tool in run["tools"]]
@@ -77,22 +77,22 @@ def play_episode(
     """
     driver = _Driver(directory, episode, client, setup, on_month)
     with driver.opened() as session:
-        status, calls = session.status, session.calls_made
-    message = START if calls == 0 else TAKE_OVER
-    if calls and driver.conversation:
+        driver.catch_up(session)
+        status, message = session.status, TAKE_OVER if session.calls_made else START
+    if driver.conversation:
         message = GO_ON
     while status == "running":
         turn = driver.turn(message)
         with driver.opened() as session:
-            made, calls = session.calls_made - calls, session.calls_made
+            made = driver.made(session)
+            if not turn.failure and turn.calls and not made:
+                turn.failure = f"none of its {turn.calls} calls reached the arena"
+            if turn.failure and not made:
+                driver.conversation = ""  # it may be what fails
             driver.note(session, turn)
             if session.is_over:
                 return session.status
-            if not turn.failure and turn.calls and not made:
-                turn.failure = f"none of its {turn.calls} calls reached the arena"
             if turn.failure:
-                if not made:
-                    driver.forget()  # the conversation may be what fails
                 session.stop(INFRA_ERROR, turn.failure)
                 raise ArenaError(f"{client.program} failed in episode {episode}: {plain(turn.failure)}")
             if session.nudges >= nudges:
@@ -117,8 +117,12 @@ class _Driver:
         self._directory, self._episode, self._setup = directory, episode, setup
         self._journal = journal_path(directory, episode)
         self._outputs = self._journal.parent / client.program
-        self._memory = self._outputs / "conversation.json"
-        self.conversation, self._counted = self._remembered()
+        self._file = self._outputs / "conversation.json"
+        told = self._remembered()
+        self.conversation: str = told["conversation"]
+        self._counted: dict[str, int] = told["tokens"]  # of the conversation
+        self._starts, self._calls = told["starts"], told["calls"]  # that have been noted
+        self._is_owed: bool = told["owed"]  # whether the conversation has still to tell tokens
 
     def opened(self) -> ArenaSession:
         """The episode's session, once no server holds it."""
@@ -129,14 +133,17 @@ class _Driver:
         """Start the client once and wait for its end."""
         setup = self._setup
         shutil.rmtree(setup.work, ignore_errors=True)
+        if not self.conversation:
+            shutil.rmtree(setup.home, ignore_errors=True)  # it may remember another one, of a run that was here before
+            self._counted = {}
         for folder in (setup.folder, setup.home, setup.work, self._outputs):
             folder.mkdir(mode=_MODE, parents=True, exist_ok=True)
         for path, text in self._client.files(setup).items():
             write_atomic(path, text.encode(), 0o600)
         environment = {**setup.variables, **self._client.environment(setup)}
         command = [self._program, *self._client.arguments(setup, message, self.conversation)]
-        stem = f"turn-{len(list(self._outputs.glob('turn-*.out'))):03d}"
-        out, err = self._outputs / f"{stem}.out", self._outputs / f"{stem}.err"
+        number = len(list(self._outputs.glob("turn-*.out")))
+        out, err = self._output(number), self._output(number).with_suffix(".err")
         with open(out, "wb") as stdout, open(err, "wb") as stderr:
             process = subprocess.Popen(
                 command,
@@ -147,17 +154,28 @@ class _Driver:
                 stderr=stderr,
                 start_new_session=True,
             )
-            try:
-                hung = self._watched(process, (out, err, self._journal))
-            finally:
-                turn = self._client.read(out.read_text(encoding="utf-8", errors="replace"))
-                if turn.conversation not in ("", self.conversation):
-                    self.conversation, self._counted = turn.conversation, {}
-                self._remember()
+            hung = self._watched(process, (out, err, self._journal))
+        turn = self._heard(number)
         if hung or process.returncode:
             said = err.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             reason = hung or f"exit code {process.returncode}"
             turn.failure = ": ".join(part for part in (reason, turn.failure, said[-1] if said else "") if part)
+        return turn
+
+    def _output(self, number: int) -> Path:
+        """What the client printed at a start."""
+        return self._outputs / f"turn-{number:03d}.out"
+
+    def _heard(self, number: int) -> Turn:
+        """What the output of a start says; its conversation is the one to go on with."""
+        try:
+            turn = self._client.read(self._output(number).read_text(encoding="utf-8", errors="replace"))
+            if not isinstance(turn.conversation, str):
+                raise TypeError
+        except (AttributeError, TypeError, KeyError, ValueError, RecursionError):  # it has another shape than known
+            turn = Turn(failure="its output can't be read")
+        if turn.conversation not in ("", self.conversation):
+            self.conversation, self._counted = turn.conversation, {}
         return turn
 
     def _watched(self, process: subprocess.Popen[bytes], files: tuple[Path, ...]) -> str:
@@ -189,29 +207,47 @@ class _Driver:
             return seen + whole
         return seen
 
+    def catch_up(self, session: ArenaSession) -> None:
+        """Take over what a start came to that was interrupted; whether its conversation can be gone on with."""
+        left = [self._heard(n) for n in range(self._starts, len(list(self._outputs.glob("turn-*.out"))))]
+        if not left:
+            self._calls = session.calls_made
+        if session.calls_made == 0 or not self._setup.home.is_dir():
+            self.conversation = ""  # it may not have been told anything, or has forgotten it
+        for turn in left or [Turn()]:
+            self.note(session, turn)
+
+    def made(self, session: ArenaSession) -> int:
+        """The calls that have been answered since the last note."""
+        return session.calls_made - self._calls
+
     def note(self, session: ArenaSession, turn: Turn) -> None:
-        """Note the tokens of a start."""
-        before = self._counted if self._client.counts_conversation else {}
+        """Note the tokens of a start, and that there are others if it made calls and did not tell them all."""
+        is_told_later = self._client.counts_conversation
+        before = self._counted if is_told_later else {}
         added = {name: max(0, count - before.get(name, 0)) for name, count in turn.tokens.items()}
-        if any(added.values()):
+        if turn.is_counted:
+            self._is_owed = self._is_owed and not is_told_later
+        elif self.made(session):
+            self._is_owed = True
+        if self._is_owed and not (is_told_later and self.conversation and not session.is_over):
+            self._is_owed, added[UNCOUNTED] = False, 0
+        if UNCOUNTED in added or any(added.values()):
             session.add_usage(**added)
-        self._counted = turn.tokens or self._counted
-        self._remember()
+        self._counted, self._calls = turn.tokens or self._counted, session.calls_made
+        self._starts = len(list(self._outputs.glob("turn-*.out")))
+        told: dict[str, Any] = {"conversation": self.conversation, "tokens": self._counted}
+        told |= {"starts": self._starts, "calls": self._calls, "owed": self._is_owed}
+        write_atomic(self._file, (json.dumps(told) + "\n").encode(), 0o600)
 
-    def _remember(self) -> None:
-        told = {"conversation": self.conversation, "tokens": self._counted}
-        write_atomic(self._memory, (json.dumps(told) + "\n").encode(), 0o600)
-
-    def forget(self) -> None:
-        """Begin a new conversation the next time."""
-        self._memory.unlink(missing_ok=True)
-
-    def _remembered(self) -> tuple[str, dict[str, int]]:
+    def _remembered(self) -> dict[str, Any]:
+        blank: dict[str, Any] = {"conversation": "", "tokens": {}, "starts": 0, "calls": 0, "owed": False}
         try:
-            told = json.loads(self._memory.read_bytes())
-            return (str(told["conversation"]), dict(told["tokens"])) if self._setup.home.is_dir() else ("", {})
-        except (OSError, ValueError, KeyError, TypeError):
-            return "", {}
+            told = json.loads(self._file.read_bytes())
+        except (OSError, ValueError):
+            return blank
+        is_sound = isinstance(told, dict) and all(type(told.get(name)) is type(value) for name, value in blank.items())
+        return told if is_sound else blank
 
 
 def _size(path: Path) -> int:
@@ -233,13 +269,18 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Have SIGTERM interrupt as Ctrl-C does, so that no client is left behind."""
+    """Have SIGTERM and a closed terminal interrupt as Ctrl-C does, so that no client is left behind."""
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        if before[number] != signal.SIG_IGN:  # as under nohup
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in numbers:
+            signal.signal(number, before[number])

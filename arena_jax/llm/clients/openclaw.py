@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -54,20 +56,27 @@ def _arguments(setup: Setup, message: str, conversation: str) -> list[str]:
 
 
 def _read(output: str) -> Turn:
-    turn = Turn(_CONVERSATION)
-    try:
-        meta = json.loads(output[output.index("{") :])["meta"]
-        turn.tokens = counts((meta.get("agentMeta") or {}).get("usage"), _TOKENS)
-        turn.calls = (meta.get("toolSummary") or {}).get("calls", 0)
-        offered = [tool["name"] for tool in meta["systemPromptReport"]["tools"]["entries"]]
-    except (ValueError, KeyError, TypeError):
-        turn.failure = "it told no result"
-        return turn
+    meta = _meta(output)
+    if not meta:
+        return Turn(failure="it told no result")
+    usage = (meta.get("agentMeta") or {}).get("usage")
+    turn = Turn(_CONVERSATION, tokens=counts(usage, _TOKENS), is_counted=bool(usage))
+    turn.calls = (meta.get("toolSummary") or {}).get("calls", 0)
     if meta.get("error"):
         turn.failure = json.dumps(meta["error"])
-    elif not any(name.startswith(f"{SERVER}__") for name in offered):
+    elif not any(tool["name"].startswith(f"{SERVER}__") for tool in meta["systemPromptReport"]["tools"]["entries"]):
         turn.failure = "its MCP server did not come up"
     return turn
+
+
+def _meta(output: str) -> Any:
+    """What the last JSON object says of the start; lines of others may stand around it."""
+    for start in reversed([match.start() for match in re.finditer(r"^\{", output, re.MULTILINE)]):
+        with contextlib.suppress(ValueError):
+            found, _ = json.JSONDecoder().raw_decode(output, start)
+            if "meta" in found:
+                return found["meta"]
+    return None
 
 
 CLIENT = Client(
