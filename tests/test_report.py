@@ -117,6 +117,17 @@ def test_a_ranking_changes_where_calls_become_dear():
     assert "another λ" in ranking_map(both).about
 
 
+def test_each_area_of_the_ranking_has_its_letter():
+    frugal = records(survived=[True, True], revenue_ttm=[1e6, 1e6])
+    hungry = records(survived=[True, True], revenue_ttm=[2e6, 2e6], verify_cash_position=[400, 400])
+    figure = ranking_map(together(frugal, hungry))
+    tiles, signs = figure.panels[0].marks[:2]
+    assert {one.label[:2] for one in tiles.styles} == {f"{text}:" for text in signs.texts}
+    for x, y, text in zip(signs.x, signs.y, signs.texts, strict=True):
+        (place,) = tiles.index[tiles.y == y, tiles.x == x]
+        assert tiles.styles[place].label.startswith(text)
+
+
 def test_equal_scores_are_no_ranks():
     """Two policies whose companies all go bankrupt: 0 and 0, whether or not they played the same episodes."""
     gone = records(survived=[False, False])

@@ -89,6 +89,15 @@ class Dots:
 
 
 @dataclass(frozen=True)
+class Signs:
+    """Letters at points, that the legend names."""
+
+    x: np.ndarray
+    y: np.ndarray
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
 class Tiles:
     """A map: which style holds at each (x, y), int[len(y), len(x)] indices into `styles`."""
 
@@ -116,7 +125,7 @@ class Rule:
     label: str
 
 
-Mark = Line | Bars | Points | Dots | Tiles | Span | Rule
+Mark = Line | Bars | Points | Dots | Signs | Tiles | Span | Rule
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+
 import numpy as np
 
 from arena_jax.analysis.report.ablation_file import AblationFile, Change
@@ -19,6 +21,7 @@ from arena_jax.analysis.report.figures import (
     Panel,
     Points,
     Rule,
+    Signs,
     Style,
     Tiles,
 )
@@ -67,16 +70,17 @@ def ranking_map(sources: Sources) -> Figure:
     orders = orders[np.argsort(-areas, kind="stable")]
     index = np.argmax(written[:, :, None] == orders, axis=-1)
     shown = orders[: len(PALETTE) - 1]
-    styles = [Style(text, PALETTE[i], shape="area") for i, text in enumerate(shown)]
+    letters = string.ascii_lowercase
+    styles = [Style(f"{letters[i]}: {text}", PALETTE[i], shape="area") for i, text in enumerate(shown)]
     if len(orders) > len(shown):
-        styles.append(Style("other orders", GREY, shape="area"))
+        styles.append(Style(f"{letters[len(shown)]}: other orders", GREY, shape="area"))
         index = np.minimum(index, len(shown))
     key = "; ".join(f"{i + 1} {label}" for i, label in enumerate(terms))
     notes = [
         [f"λ {money(cost)}, m {multiple:g}: {written[i, j]}" for i, cost in enumerate(TOOL_COSTS)]
         for j, multiple in enumerate(MULTIPLES)
     ]
-    marks: list[Mark] = [Tiles(styles, TOOL_COSTS, MULTIPLES, index.T, notes)]
+    marks: list[Mark] = [Tiles(styles, TOOL_COSTS, MULTIPLES, index.T, notes), _signs(index, letters)]
     here = f"λ {money(DEFAULT_TOOL_COST)}, m {DEFAULT_MULTIPLE:g}, the paper's"
     marks.append(Dots(_HERE, np.array([DEFAULT_TOOL_COST]), np.array([DEFAULT_MULTIPLE]), [here]))
     half = (TOOL_COSTS[1] / 2, MULTIPLES[1] / 2)
@@ -101,6 +105,20 @@ _CHANGES = {
     "full_survival": ("change of survival, points", "share", "points"),
     "score": ("change of score", "$", "$"),
 }
+
+
+def _signs(index: np.ndarray, letters: str) -> Signs:
+    """The letter of each connected area, where it is the widest: the second sign beside its colour."""
+    from scipy import ndimage
+
+    found = []
+    for number in np.unique(index):
+        areas, count = ndimage.label(index == number)
+        for area in range(1, count + 1):
+            depth = ndimage.distance_transform_cdt(np.pad(areas == area, 1))[1:-1, 1:-1]
+            found.append((*np.unravel_index(np.argmax(depth), depth.shape), letters[number]))
+    rows, columns, texts = zip(*found, strict=True)
+    return Signs(TOOL_COSTS[list(rows)], MULTIPLES[list(columns)], texts)
 
 
 def ablation_bars(found: AblationFile) -> Figure:

@@ -19,6 +19,7 @@ from arena_jax.analysis.report.figures import (
     Panel,
     Points,
     Rule,
+    Signs,
     Span,
     Style,
     Tiles,
@@ -159,6 +160,11 @@ def _dots(axes: Any, mark: Dots) -> None:
     axes.plot(mark.x, mark.y, symbol, color=face, markersize=size, markeredgecolor=edge, clip_on=False)
 
 
+def _signs(axes: Any, mark: Signs) -> None:
+    for x, y, text in zip(mark.x, mark.y, mark.texts, strict=True):
+        axes.text(x, y, text, ha="center", va="center", fontweight="bold", bbox=_PAPER)
+
+
 def _tiles(axes: Any, mark: Tiles) -> None:
     from matplotlib.colors import ListedColormap
 
@@ -184,5 +190,5 @@ def _name(axes: Any, x: float, label: str) -> None:
 
 
 _DRAW: dict[type, Callable[[Any, Any], None]] = {
-    Line: _line, Bars: _bars, Points: _points, Dots: _dots, Tiles: _tiles, Span: _span, Rule: _rule,
+    Line: _line, Bars: _bars, Points: _points, Dots: _dots, Signs: _signs, Tiles: _tiles, Span: _span, Rule: _rule,
 }  # fmt: skip

@@ -16,6 +16,7 @@ from arena_jax.analysis.report.figures import (
     Panel,
     Points,
     Rule,
+    Signs,
     Span,
     Style,
     Tiles,
@@ -153,6 +154,14 @@ def _dots(go: Any, drawing: Any, mark: Dots) -> None:
     drawing.add_trace(go.Scatter(x=mark.x, y=_short(mark.y), mode="markers", marker=look, **_hover(mark.notes)))
 
 
+def _signs(go: Any, drawing: Any, mark: Signs) -> None:
+    for x, y, text in zip(mark.x, mark.y, mark.texts, strict=True):
+        drawing.add_annotation(
+            x=float(x), y=float(y), text=f"<b>{escape(text)}</b>", showarrow=False, borderpad=1,
+            bgcolor="rgba(255,255,255,0.8)",
+        )  # fmt: skip
+
+
 def _tiles(go: Any, drawing: Any, mark: Tiles) -> None:
     count = len(mark.styles)
     scale = [[(i + end) / count, style.color] for i, style in enumerate(mark.styles) for end in (0, 1)]
@@ -208,7 +217,7 @@ def _pale(color: str) -> str:
 
 
 _DRAW: dict[type, Callable[[Any, Any, Any], None]] = {
-    Line: _line, Bars: _bars, Points: _points, Dots: _dots, Tiles: _tiles, Span: _span, Rule: _rule,
+    Line: _line, Bars: _bars, Points: _points, Dots: _dots, Signs: _signs, Tiles: _tiles, Span: _span, Rule: _rule,
 }  # fmt: skip
 
 
