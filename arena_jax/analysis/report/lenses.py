@@ -113,7 +113,7 @@ def _signs(index: np.ndarray, letters: str) -> Signs:
 
     found = []
     for number in np.unique(index):
-        areas, count = ndimage.label(index == number)
+        areas, count = ndimage.label(index == number, structure=np.ones((3, 3)))
         for area in range(1, count + 1):
             depth = ndimage.distance_transform_cdt(np.pad(areas == area, 1))[1:-1, 1:-1]
             found.append((*np.unravel_index(np.argmax(depth), depth.shape), letters[number]))
