@@ -57,6 +57,17 @@ def run(monkeypatch, capsys, stage, client, *options):
     return arena(monkeypatch, capsys, *arguments)
 
 
+def test_a_run_has_one_player(monkeypatch, capsys, stage):
+    script(stage, "claude", {"months": 2}, {})
+    run(monkeypatch, capsys, stage, "claude", "--nudges", "0", "--model", "opus")
+    code, out, _ = run(monkeypatch, capsys, stage, "claude", "--model", "opus")
+    assert (code, "0 episodes played, 1 had ended before" in out) == (0, True)
+    for other in (("codex",), ("claude", "--model", "haiku")):
+        code, out, err = run(monkeypatch, capsys, stage, *other)
+        assert (code, out) == (2, "")
+        assert "is played by Claude Code + opus; make a run for another: agent new" in err
+
+
 def test_claude_is_nudged_and_then_given_up(monkeypatch, capsys, stage):
     script(stage, "claude", {"months": 2}, {}, {})
     code, out, err = run(monkeypatch, capsys, stage, "claude", "--nudges", "2", "--model", "opus")

@@ -45,7 +45,7 @@ def server(run, *options):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mcp") / "run"
-    new_run(folder, [SEED, 7, 8, 9, 10, 11])
+    new_run(folder, [SEED, 7, 8, 9, 10, 11, 12])
     return folder
 
 
@@ -174,6 +174,56 @@ def test_calls_of_one_turn_are_answered_in_their_order(run):
     assert lines[-1]["type"] == "refused"
 
 
+NO_MESSAGES = ["garbage", "[]", "5" * 5_000, "[" * 3_000, '{"jsonrpc": "2.0", "id": "\\ud800", "method": 5}']
+
+
+def test_what_is_no_message_is_mended_or_answered(run):
+    with raw(run, "--episode", "6") as process:
+        shake_hands(process)
+        for line in NO_MESSAGES:
+            process.stdin.write(f"{line}\n")
+            process.stdin.flush()
+            answer = json.loads(process.stdout.readline())
+            assert (answer["id"], answer["error"]["code"]) == (None, -32700)
+        process.stdin.write('{"jsonrpc": "2.0", "id": 8, "method": 5}\n')
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 8
+        # half of an emoji, as JavaScript cuts it
+        answer = ask(process, 9, "tools/call", name="save_note", arguments={"text": "cut \ud83d"})
+        assert '"saved"' in answer["content"][0]["text"]
+        answer = ask(process, 10, "tools/call", name="recall_notes", arguments={})
+        assert "cut ?" in answer["content"][0]["text"]
+        process.stdin.close()
+        assert process.wait(30) == 0
+        assert process.stderr.read().count("error: not a message of MCP") == len(NO_MESSAGES) + 1
+
+
+def test_standard_output_that_fails_is_one_line(run):
+    with open("/dev/full", "wb") as full:
+        hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
+        done = subprocess.run(command(run), input=hello.encode(), stdout=full, stderr=subprocess.PIPE, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.decode().splitlines()[-1].startswith("error: can't answer on standard output")
+    assert b"Traceback" not in done.stderr
+
+
+def test_standard_input_that_is_closed_is_one_line(run):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *command(run)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: agent mcp talks over standard input and output, and one of them is closed\n"
+
+
+def test_a_port_in_use_is_one_line(monkeypatch, capsys, run):
+    monkeypatch.setenv("ARENA_JAX_MCP_TOKEN", TOKEN)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = arena(monkeypatch, capsys, "agent", "mcp", str(run), "--http", str(port))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"error: can't serve on http://127.0.0.1:{port}: ")
+
+
 def test_a_killed_server_is_gone_on_with_and_sigterm_closes_the_journal(run):
     with raw(run, "--episode", "4") as process:
         shake_hands(process)
@@ -294,7 +344,8 @@ def test_http_takes_the_token_alone_and_one_connection_plays(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--episode", "6"], "episode must be a whole number from 0 to 5"),
+        (["--episode", "7"], "episode must be a whole number from 0 to 6"),
+        (["--token-file", "good"], "--host and --token-file are for HTTP"),
         (["--http", "8765"], "HTTP needs a bearer token"),
         (["--http", "8765", "--host", "0.0.0.0"], "HTTP needs a bearer token"),
         (["--http", "8765", "--token-file", "open"], "others may use it; run: chmod 600"),
@@ -330,12 +381,15 @@ def test_bad_input_is_one_line(monkeypatch, capsys, run, tmp_path, options, mess
 )
 def test_http_off_loopback_is_warned_of(monkeypatch, capsys, run, host, warning):
     served = []
-    monkeypatch.setattr("uvicorn.run", lambda app, **given: served.append(given["host"]))
+    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)
+    monkeypatch.setattr("socket.getaddrinfo", lambda *address, **given: [(socket.AF_INET,)])
+    monkeypatch.setattr("socket.create_server", lambda address, family: served.append(address[0]))
     monkeypatch.setenv("ARENA_JAX_MCP_TOKEN", TOKEN)
     code, out, err = arena(monkeypatch, capsys, "agent", "mcp", str(run), "--http", "8765", "--host", host)
     assert (code, out, served) == (0, "", [host])
     assert err.startswith(warning)
-    assert err.count("\n") == bool(warning)
+    assert err.splitlines()[-1].startswith("serving at http://")
+    assert err.count("\n") == 1 + bool(warning)
 
 
 def test_a_run_that_tells_something_else_is_not_played(run, tmp_path):

@@ -51,13 +51,16 @@ def run_command(
     check_count("nudges", nudges, 0, MAX_NUDGES)
     episodes = _episodes(directory, episode)
     horizon = run_environment(directory, 0).scenario.horizon
-    failed = []
+    failed, ended = [], 0
     with progress(horizon * len(episodes), "months") as advance, ended_by_signals():
         for played in (played_episode(directory, number) for number in episodes):
             if played.status == DAMAGED:
                 raise ArenaError(f"episode {played.episode} of {directory} can't go on: {played.reason}")
+            if played.agent not in ("", chosen.agent) or (played.agent and model not in ("", played.model)):
+                raise ArenaError(f"{directory} is played by {played.player}; make a run for another: agent new")
             advance(horizon if played.status in SCORED else played.months_played)
             if played.status in SCORED:
+                ended += 1
                 continue
             failure = None
             try:
@@ -75,7 +78,9 @@ def run_command(
     if failed:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise ArenaError(f"{failed[0]}{more}; run the same command again to go on")
-    counted = f"{len(episodes)} episode{'' if len(episodes) == 1 else 's'} played"
+    played_now = len(episodes) - ended
+    counted = f"{played_now} episode{'' if played_now == 1 else 's'} played"
+    counted += f", {ended} had ended before" if ended else ""
     typer.echo(f"{directory}: {counted}; arena-jax agent score {directory} sums them up")
 
 

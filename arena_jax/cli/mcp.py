@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from arena_jax.errors import check_count
+from arena_jax.errors import ArenaError, check_count
 from arena_jax.files import read_secret
 from arena_jax.llm.mcp_server import HANDOVER_SECONDS, LOOPBACK, make_server, serve_http, serve_stdio
 
@@ -35,6 +36,10 @@ def mcp_command(
 
       arena-jax agent mcp runs/mine --http 8765 --token-file token
     """
+    if http is None and (token_file is not None or host != LOOPBACK):
+        raise ArenaError("--host and --token-file are for HTTP: give --http PORT too")
+    if http is None and None in (sys.stdin, sys.stdout):
+        raise ArenaError("agent mcp talks over standard input and output, and one of them is closed")
     directory = directory.absolute()
     server = make_server(directory, episode, lambda client: _open(directory, episode, agent or client, model, no_cache))
     if http is None:

@@ -15,6 +15,7 @@ import hmac
 import ipaddress
 import os
 import signal
+import socket
 import sys
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -54,11 +55,11 @@ class Seat:
         """The answer of a call; raises `ArenaError` if the episode can't be opened, gone on with or written."""
         if connection in self._left:
             raise ArenaError("another connection goes on with this episode")
+        if self._session is None:
+            self._session = self._open_session(client)
         if self._connection not in (None, connection):
             self._left.add(str(self._connection))
         self._connection = connection
-        if self._session is None:
-            self._session = self._open_session(client)
         return self._session.call(name, arguments)
 
     def close(self) -> None:
@@ -147,11 +148,19 @@ def serve_stdio(server: Server[Seat]) -> None:
     import anyio
     from mcp.server.stdio import stdio_server
 
-    async def serve() -> None:
-        async with stdio_server() as (read, write):
-            await server.run(read, write, server.create_initialization_options())
+    from arena_jax.llm.mcp_wire import pass_on
 
-    anyio.run(serve)
+    async def serve() -> None:
+        send, messages = anyio.create_memory_object_stream[Any](0)
+        async with stdio_server() as (read, write), anyio.create_task_group() as group:
+            group.start_soon(pass_on, read, send, write)
+            await server.run(messages, write, server.create_initialization_options())
+            group.cancel_scope.cancel()
+
+    try:
+        anyio.run(serve)
+    except* OSError as errors:  # a full disk or a closed pipe behind standard output
+        raise ArenaError(f"can't answer on standard output: {errors.exceptions[0]}") from None
 
 
 def serve_http(server: Server[Seat], host: str, port: int, token: bytes) -> None:
@@ -176,7 +185,13 @@ def serve_http(server: Server[Seat], host: str, port: int, token: bytes) -> None
     if not _is_loopback(host):
         print(f"warning: the token travels unencrypted to {host}; put TLS before it", file=sys.stderr, flush=True)
     app = server.streamable_http_app(host=host, auth=auth, token_verifier=Verifier())
-    uvicorn.run(app, host=host, port=port, log_level="warning")
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        listening = socket.create_server((host, port), family=family)
+    except OSError as error:
+        raise ArenaError(f"can't serve on {url}: {error.strerror}") from None
+    print(f"serving at {url}/mcp", file=sys.stderr, flush=True)
+    uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listening])
 
 
 def _is_loopback(host: str) -> bool:
