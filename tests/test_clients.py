@@ -17,6 +17,7 @@ from test_cli import arena
 
 from arena_jax.errors import ArenaError
 from arena_jax.llm.clients import CLIENTS
+from arena_jax.llm.clients.client import events
 from arena_jax.llm.clients.driver import GO_ON, START, TAKE_OVER, _Driver, make_setup, play_episode, state_folder
 from arena_jax.llm.journal import read_journal
 from arena_jax.llm.runs import cost, journal_path, new_run, open_episode, played_episodes
@@ -188,9 +189,12 @@ def test_interrupted_it_takes_the_client_along_and_goes_on_later(monkeypatch, ca
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with process:
         journal = journal_path(stage / "run", 0)
+        output = journal.parent / "claude" / "turn-000.out"
         deadline = time.monotonic() + 120
-        while not (journal.exists() and "month_ended" in journal.read_text()) and time.monotonic() < deadline:
+        told = 0
+        while told < 4 and time.monotonic() < deadline:  # two messages of two parts, the second after the month's end
             time.sleep(0.1)
+            told = sum(event["type"] == "assistant" for event in events(output.read_text())) if output.exists() else 0
         process.send_signal(number)
         assert process.wait(60) == 130
         assert process.stderr.read() == "interrupted; run the same command again to go on\n"
@@ -414,7 +418,7 @@ def test_an_episode_is_gone_on_with_by_the_agent_that_began_it(monkeypatch, caps
     script(stage, "claude", {})
     code, _, err = run(monkeypatch, capsys, stage, "claude")
     assert code == 2
-    assert "is of agent 'someone', not 'Claude Code'" in err
+    assert "is played by someone; make a run for another: agent new" in err
 
 
 def test_the_server_is_the_one_of_this_python(stage):

@@ -70,7 +70,9 @@ def raw(run, *options, **given):
 def ask(process, number, method, **params):
     process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params}) + "\n")
     process.stdin.flush()
-    return json.loads(process.stdout.readline())["result"]
+    answer = json.loads(process.stdout.readline())
+    assert "result" in answer, answer
+    return answer["result"]
 
 
 def shake_hands(process):
