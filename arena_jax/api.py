@@ -1,7 +1,8 @@
 """The public names of `arena_jax`."""
 
-from arena_jax.arena import Arena, make, sweep
+from arena_jax.arena import Arena, sweep
 from arena_jax.batch_play import rollout
+from arena_jax.envs import ArenaRL, make
 from arena_jax.errors import ArenaError
 from arena_jax.evaluation import evaluate
 from arena_jax.generator import sample_scenario
@@ -26,6 +27,7 @@ __all__ = [
     "Action",
     "Arena",
     "ArenaError",
+    "ArenaRL",
     "Observation",
     "Params",
     "Record",

@@ -18,7 +18,7 @@ from arena_jax.month import advance, close_books, opening_state, opening_value
 from arena_jax.operations import market_at
 from arena_jax.params import FIELDS, Params, checked_values, make_params, with_leaves
 from arena_jax.scenario import Scenario, default_scenario
-from arena_jax.score import score
+from arena_jax.score import objective
 from arena_jax.specs import action_spec, observation_spec
 from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Action, Observation, State, Timestep, ToolCall
 from arena_jax.tools import (
@@ -33,7 +33,8 @@ from arena_jax.tools import (
 )
 from arena_jax.world_file import read_world
 
-ENVIRONMENTS = ("EnterpriseArena-v1",)
+DISCIPLINED = "EnterpriseArena-Disciplined-v1"
+ENVIRONMENTS = ("EnterpriseArena-v1", DISCIPLINED)
 
 
 @jax.tree_util.register_dataclass
@@ -55,6 +56,10 @@ class Arena:
     Action: `arena_jax.structs.Action` (close_books, instrument, amount); see `action_spec` for bounds and units.
     Reward: the score (paper section 3.6) in the step that ends the episode, else 0. Terminated at bankruptcy
     and after the last month; never truncated. Stepping an ended episode changes nothing and gives reward 0.
+
+    EnterpriseArena-Disciplined-v1 is the same world in which capital is not free: the larger a request against the
+    company's value the less likely it is approved, shares are issued at that value, and the reward is the value kept
+    for the initial shares (`arena_jax.score.value_kept`).
     """
 
     params: Params
@@ -103,8 +108,13 @@ class Arena:
         running = state.status == RUNNING
         after = jax.tree.map(lambda new, old: jnp.where(running, new, old), after, state)
         just_ended = running & (after.status != RUNNING)
-        reward = jnp.where(just_ended, score(self.params, after), 0.0)
+        reward = jnp.where(just_ended, objective(self.params, value, after), 0.0)
         return after, self._timestep(after, reward)
+
+    @property
+    def name(self) -> str:
+        """The environment's registered name."""
+        return DISCIPLINED if self.params.disciplined else ENVIRONMENTS[0]
 
     @property
     def action_spec(self) -> Action:
@@ -129,6 +139,8 @@ def make(name: str = ENVIRONMENTS[0], *, scenario: str | Path | Scenario | None 
     """
     if name not in ENVIRONMENTS:
         raise unknown("environment", name, ENVIRONMENTS)
+    if name == DISCIPLINED:
+        overrides = {"disciplined": True} | overrides
     if scenario is None:
         scenario = default_scenario()
     elif not isinstance(scenario, Scenario):

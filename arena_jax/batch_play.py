@@ -135,7 +135,7 @@ def _months(
         months = jax.tree.map(lambda leaf: leaf.reshape(horizon, -1), months)
     else:
         (state, survived, _, _), months = jax.lax.scan(one_month, carry, rows)
-    record = make_record(params, scenario.crisis_months, dataclasses.replace(state, month=survived))
+    record = make_record(params, scenario, dataclasses.replace(state, month=survived))
     return record, jax.tree.map(jnp.transpose, months)
 
 

@@ -68,6 +68,11 @@ def checked_call(call: Any, shape: tuple[int, ...], dtype: Any) -> ToolCall:
     )
 
 
+def checked_decision(action: Any) -> jax.Array:
+    """One decision as int32[]; raises `ArenaError` unless it is one integer."""
+    return _leaf("action", action, jnp.integer, jnp.int32, ())
+
+
 def check_policy(name: str, policy: Any) -> None:
     """Refuse what is not an object with a policy's methods; `name` is what the message calls it."""
     missing = [method for method in METHODS if not callable(getattr(policy, method, None))]

@@ -2,7 +2,8 @@
 
 An episode's key gives two 32-bit words; threefry2x32 with counter (i, block) gives two words a block.
 Blocks 0-6 with i = month are the world's month; blocks 16-17 with i = number of requests made before are the
-next request's luck: the k-th request of an episode has the same luck whenever it is made.
+next request's luck: the k-th request of an episode has the same luck whenever it is made. Block 24 with i = 0 is
+for environments that hold many worlds: it chooses the episode's.
 
 All functions are elementwise on uint32 arrays of any shape [...]. They are written on scalars per episode, not on
 small per-episode vectors, because only then the CPU compiler vectorises them across the batch.
@@ -25,6 +26,7 @@ POLICY_STREAM = 2**32 - 1
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = 0x1BD11BDA
 _INDICATOR_BLOCKS, _FLASH_BLOCKS, _REQUEST_BLOCKS = range(0, 5), range(5, 7), range(16, 18)
+_WORLD_BLOCK = 24
 
 # Giles (2010), "Approximating the erfinv function", single precision: coefficients for w < 5 and w >= 5
 _CENTRAL = (
@@ -160,6 +162,11 @@ def month_draws(key: Key, month: jax.Array) -> MonthDraws:
 def request_draws(key: Key, requests_made: jax.Array) -> RequestDraws:
     """The luck of the next request of an episode that has made `requests_made` (int32[...]) before."""
     return RequestDraws(*_draw(_as_they_are, key, requests_made, _REQUEST_BLOCKS)[:3])
+
+
+def world_draw(key: Key) -> jax.Array:
+    """The uniform float[...] that chooses an episode's world among many."""
+    return _pairs(_as_they_are, key, jnp.zeros_like(key.k0), jnp.full_like(key.k0, _WORLD_BLOCK))[0]
 
 
 def _as_they_are(uniforms: jax.Array) -> jax.Array:

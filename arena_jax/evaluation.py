@@ -14,7 +14,7 @@ import numpy as np
 
 from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.spread import WorldTallies
-from arena_jax.arena import ENVIRONMENTS, Arena
+from arena_jax.arena import Arena
 from arena_jax.batch_play import DEFAULT_BATCH, Months, rollout
 from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count
@@ -121,7 +121,7 @@ def run_manifest(
     parameters = {name: np.asarray(value).tolist() for name, value in vars(env.params).items()}
     return {
         "format": FORMAT,
-        "environment": ENVIRONMENTS[0],
+        "environment": env.name,
         "arena_jax": __version__,
         "jax": jax.__version__,
         "platform": jax.default_backend(),

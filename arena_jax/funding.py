@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from arena_jax.draws import RequestDraws
-from arena_jax.ledger import total_assets
+from arena_jax.ledger import revenue_ttm, total_assets
 from arena_jax.operations import PERCENT
 from arena_jax.params import Params
 from arena_jax.structs import (
@@ -41,14 +41,23 @@ def empty_notice(like: jax.Array) -> Notice:
     return Notice(count, money, money, money, count)
 
 
-def approval_probability(params: Params, state: State, stress: jax.Array, instrument: jax.Array) -> jax.Array:
-    """p_adj = p_macro * m_company of a request made now, float[...] in [0, 1]."""
+def approval_probability(
+    params: Params, state: State, stress: jax.Array, instrument: jax.Array, amount: jax.Array
+) -> jax.Array:
+    """p_adj = p_macro * m_company of a request made now, float[...] in [0, 1].
+
+    In the disciplined variant m_company falls with the amount (float[...] $) against the company's value.
+    """
     equity_macro = jax.nn.sigmoid(params.equity_logit - params.equity_stress * stress)
     debt_macro = jax.nn.sigmoid(params.debt_logit - params.debt_stress * stress)
     equity_company = params.equity_round_factor ** state.equity_rounds.astype(state.books.cash.dtype)
     leverage = state.books.debt_principal / jnp.maximum(total_assets(state.books), 1.0)
     debt_company = jnp.clip(1.0 - leverage / params.leverage_limit, 0.0, 1.0)
-    return jnp.where(instrument == EQUITY, equity_macro * equity_company, debt_macro * debt_company)
+    approval = jnp.where(instrument == EQUITY, equity_macro * equity_company, debt_macro * debt_company)
+    if params.disciplined:
+        value = company_value(params, revenue_ttm(state.revenue), state.books.cash, state.books.debt_principal)
+        approval = approval * jnp.exp(-params.size_aversion * amount / jnp.maximum(value, 1.0))
+    return approval
 
 
 class Asked(NamedTuple):
@@ -75,7 +84,7 @@ def ask(params: Params, state: State, stress: jax.Array, action: Action, draws: 
     turned_away = jnp.where(is_request, turned_away, NOT_TURNED_AWAY).astype(jnp.int32)
     accepted = is_request & (turned_away == NOT_TURNED_AWAY)
 
-    approved = draws.outcome < approval_probability(params, state, stress, action.instrument)
+    approved = draws.outcome < approval_probability(params, state, stress, action.instrument, action.amount)
     fraction = params.fraction_min + (params.fraction_max - params.fraction_min) * draws.fraction
     span = (params.delay_max - params.delay_min + 1).astype(fraction.dtype)
     delay = params.delay_min + jnp.floor(span * draws.delay).astype(jnp.int32)
@@ -149,7 +158,12 @@ def company_value(params: Params, revenue_ttm: jax.Array, cash: jax.Array, debt:
 
 
 def issue_price(params: Params, value: jax.Array, shares: jax.Array, opening_value: jax.Array) -> jax.Array:
-    """Listed price $ a share: the opening price indexed to V per share since the start, at least the floor."""
+    """Listed price $ a share: the opening price indexed to V per share since the start, at least the floor.
+
+    In the disciplined variant shares are issued at V per share itself.
+    """
+    if params.disciplined:
+        return jnp.maximum(value / shares, params.price_floor)
     opening_per_share = jnp.maximum(opening_value, 1.0) / params.initial_shares
     listed = params.initial_price * (value / shares) / opening_per_share
     return jnp.maximum(listed, params.price_floor)

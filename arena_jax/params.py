@@ -2,7 +2,8 @@
 
 `Params` is the single source: the validation, the table that `arena-jax list parameters` prints and the
 range tests all read the metadata of its fields. Numbers are pytree leaves, so a `vmap` over a batch of
-`Params` is a parameter sweep; `max_pending` and `exclusive` fix shapes and branches and are static.
+`Params` is a parameter sweep; `max_pending`, `exclusive` and `disciplined` fix shapes and branches and are static.
+Parameters of a variant name its flag; while that is off they mean nothing, and `scenario.digest` leaves them out.
 """
 
 from __future__ import annotations
@@ -27,10 +28,18 @@ OURS = "ours"  # a rule of this simulator where the paper is silent
 
 
 def _parameter(
-    default: float | int | bool, unit: str, low: float, high: float, source: str, about: str, *, static: bool = False
+    default: float | int | bool,
+    unit: str,
+    low: float,
+    high: float,
+    source: str,
+    about: str,
+    *,
+    static: bool = False,
+    variant: str | None = None,
 ) -> Any:
     metadata = {"unit": unit, "low": low, "high": high, "source": source, "about": about, "static": static}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata | {"variant": variant})
 
 
 @jax.tree_util.register_dataclass
@@ -115,6 +124,15 @@ class Params:
     # shapes and branches
     max_pending: int = _parameter(1, "requests", 1, 6, OURS, "requests that may be open at once", static=True)
     exclusive: bool = _parameter(True, "flag", 0, 1, PAPER + " RQ2", "one action a month", static=True)
+    # the disciplined variant
+    disciplined: bool = _parameter(
+        False, "flag", 0, 1, OURS, "capital is not free: EnterpriseArena-Disciplined-v1", static=True,
+        variant="disciplined",
+    )  # fmt: skip
+    size_aversion: Any = _parameter(
+        0.5, "per V", 0, 100, OURS, "kappa, with disciplined: log approval lost per company value asked for",
+        variant="disciplined",
+    )  # fmt: skip
 
 
 FIELDS: dict[str, dataclasses.Field[Any]] = {field.name: field for field in dataclasses.fields(Params)}

@@ -29,7 +29,7 @@ PART = 16_384  # episodes
 MAX_WORLD_EPISODES = 64 * PART  # of one of several worlds: a part holds whole worlds
 MAX_EPISODES = 2**32 - 2  # indices are 32-bit words, and the last two are not for episodes
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 Months = dict[str, np.ndarray]
 # manifest fields in which one run may differ: always the machine, between shards their share
 _MACHINE, _SHARD = ("device",), ("device", "shard")

@@ -6,14 +6,16 @@ and proceeds known from notices, and what the agent assumes. Stale books or bad 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import jax
 import jax.numpy as jnp
 
 from arena_jax.draws import Indicators
 from arena_jax.ledger import book_month
-from arena_jax.operations import MONTHS_A_YEAR, in_range, operate
+from arena_jax.operations import MONTHS_A_YEAR, PERCENT, in_range, operate
 from arena_jax.params import MAX_REQUEST, Params
-from arena_jax.structs import MAX_PROJECTION, Assumptions, Books, State
+from arena_jax.structs import MAX_PROJECTION, Assumptions, Books, Reading, State
 
 
 def assumed_indicators(params: Params, assumptions: Assumptions) -> Indicators:
@@ -58,8 +60,33 @@ def is_valid(assumptions: Assumptions) -> jax.Array:
     return valid
 
 
-def project(params: Params, state: State, assumptions: Assumptions) -> jax.Array:
-    """Cash $ as each of the next MAX_PROJECTION months opens: float[MAX_PROJECTION, ...]."""
+def assumptions_from(readings: Mapping[str, Reading], horizon: int) -> Assumptions:
+    """A projection's assumptions from the last closed statements and the industry's growth, as far as they are known.
+
+    Rates are ratios of the closed month's lines to its loans; the whole operating cost is taken as fixed. Each is kept
+    in its range, so that such a call is never refused.
+    """
+    loans = jnp.maximum(readings["closed_loans_gross"].value, 1.0)
+    none = jnp.zeros_like(loans)
+    figures = {
+        "user_growth": readings["industry_user_growth"].value,
+        "lending_rate": PERCENT * MONTHS_A_YEAR * readings["closed_interest_income"].value / loans,
+        "repayment_rate": readings["closed_repayments"].value / loans,
+        "charge_off_rate": readings["closed_charge_offs"].value / loans,
+        "fixed_cost": readings["closed_operating_cost"].value,
+    }
+    return Assumptions(
+        **{name: jnp.clip(value, *RANGES[name]) for name, value in figures.items()},
+        servicing_cost=none,
+        acquisition_cost=none,
+        funding=none,
+        funding_month=jnp.int32(0),
+        horizon=jnp.int32(horizon),
+    )
+
+
+def project(params: Params, state: State, assumptions: Assumptions, months: int = MAX_PROJECTION) -> jax.Array:
+    """Cash $ as each of the next `months` months opens: float[months, ...]."""
     indicators = assumed_indicators(params, assumptions)
 
     def one_month(books: Books, month: jax.Array) -> Books:
@@ -92,4 +119,4 @@ def project(params: Params, state: State, assumptions: Assumptions) -> jax.Array
         books = books._replace(cash=books.cash + jnp.where(arrives, assumptions.funding, 0.0))
         return books, books.cash
 
-    return jax.lax.scan(ahead, today, jnp.arange(1, MAX_PROJECTION + 1, dtype=jnp.int32))[1]
+    return jax.lax.scan(ahead, today, jnp.arange(1, months + 1, dtype=jnp.int32))[1]

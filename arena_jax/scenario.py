@@ -161,9 +161,15 @@ def default_scenario() -> Scenario:
 
 
 def digest(tree: Any) -> str:
-    """SHA-256 of a pytree's field names, shapes and values at float32: equal settings, equal digest in any session."""
+    """SHA-256 of a pytree's field names, shapes and values at float32: equal settings, equal digest in any session.
+
+    Fields of a variant that is off are left out, so that a new variant changes no digest of the worlds before it.
+    """
     sha = hashlib.sha256()
     for field in dataclasses.fields(tree):
+        variant = field.metadata.get("variant")
+        if variant is not None and not getattr(tree, variant):
+            continue
         value = np.asarray(getattr(tree, field.name), dtype=np.float32)
         sha.update(f"{field.name}{list(value.shape)}:{','.join(map(str, value.ravel()))};".encode())
     return sha.hexdigest()

@@ -7,7 +7,9 @@ import jax.numpy as jnp
 
 from arena_jax.funding import company_value
 from arena_jax.ledger import revenue_ttm
+from arena_jax.month import opening_value
 from arena_jax.params import Params
+from arena_jax.scenario import Scenario
 from arena_jax.structs import BANKRUPT, COMPLETED, TOOLS, Record, State
 
 
@@ -16,13 +18,34 @@ def score(params: Params, state: State) -> jax.Array:
 
     Two properties to know: raised equity counts as value one for one, and open debt is not subtracted.
     """
-    calls = sum(state.tally.tool_calls).astype(state.books.cash.dtype)
-    value = params.revenue_multiple * revenue_ttm(state.revenue) + state.books.cash - params.tool_cost * calls
+    value = params.revenue_multiple * revenue_ttm(state.revenue) + state.books.cash - _paid_for_tools(params, state)
     return jnp.where(state.status == BANKRUPT, 0.0, value)
 
 
-def make_record(params: Params, crisis_months: jax.Array, state: State) -> Record:
+def value_kept(params: Params, opening_value: jax.Array, state: State) -> jax.Array:
+    """What a holder of all initial shares gained, float[...] $: the objective of the disciplined variant.
+
+    ((m * revenue of 12 months + cash - debt - lambda * tool calls) / shares) * initial shares - opening value (V of
+    design section 2.3, float[] $); if bankrupt, the opening value is lost.
+    """
+    revenue, books = revenue_ttm(state.revenue), state.books
+    value = params.revenue_multiple * revenue + books.cash - books.debt_principal - _paid_for_tools(params, state)
+    value = jnp.where(state.status == BANKRUPT, 0.0, value / books.shares * params.initial_shares)
+    return value - opening_value
+
+
+def objective(params: Params, opening_value: jax.Array, state: State) -> jax.Array:
+    """What the environment pays at the end, float[...] $: the paper's score, or value kept in the variant."""
+    return value_kept(params, opening_value, state) if params.disciplined else score(params, state)
+
+
+def _paid_for_tools(params: Params, state: State) -> jax.Array:
+    return params.tool_cost * sum(state.tally.tool_calls).astype(state.books.cash.dtype)
+
+
+def make_record(params: Params, scenario: Scenario, state: State) -> Record:
     """The record of the episode so far; of an ended episode, its outcome."""
+    crisis_months = scenario.crisis_months
     tally, bankrupt = state.tally, state.status == BANKRUPT
     passed = [(state.month >= crisis_months[i]).astype(jnp.int32) for i in range(crisis_months.shape[0])]
     value = company_value(params, revenue_ttm(state.revenue), state.books.cash, state.books.debt_principal)
@@ -52,4 +75,5 @@ def make_record(params: Params, crisis_months: jax.Array, state: State) -> Recor
         shares=state.books.shares,
         ownership_kept=params.initial_shares / state.books.shares,
         value_per_share=jnp.where(bankrupt, 0.0, value / state.books.shares),
+        value_kept=value_kept(params, opening_value(params, scenario), state),
     )

@@ -254,7 +254,10 @@ class Observation:
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Timestep:
-    """What `reset`, `use_tool` and `step` show. reward float[...]: the score when the episode ends, else 0."""
+    """What `reset`, `use_tool` and `step` show. reward float[...]: the score when the episode ends, else 0.
+
+    The disciplined variant pays the value kept in place of the score.
+    """
 
     observation: Observation
     reward: Any
@@ -295,3 +298,4 @@ class Record:
     shares: Any  # shares
     ownership_kept: Any  # share of the company that the first holders keep
     value_per_share: Any  # $, 0 if bankrupt
+    value_kept: Any  # $: what the initial shares gained, less what the tools cost

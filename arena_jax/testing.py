@@ -11,19 +11,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.arena import Arena
+from arena_jax.envs.layout import ACTIONS, LIMIT, PASS
+from arena_jax.envs.rl import ArenaRL, DecisionTimestep
 from arena_jax.specs import Spec
 from arena_jax.structs import COUNTED_ASSUMPTIONS, DEBT, TOOLS, Action, Assumptions, Timestep, ToolCall
 from arena_jax.tools import ALL_INDICATORS, assume
 
 
-def check_env(env: Arena, *, seed: int = 0, episodes: int = 64) -> None:
+def check_env(env: Arena | ArenaRL, *, seed: int = 0, episodes: int = 64) -> None:
     """Play random and extreme episodes to their ends; raises AssertionError at the first broken promise.
 
     Checks: reset, use_tool and step return the identical tree (structure, shapes, dtypes, no weak types); every
     observation is inside its specification; every leaf is finite; rewards are 0 before the end; episodes end, and
     stay ended unchanged with reward 0. Extreme actions hold NaN, infinite, negative and zero amounts, unknown
-    instruments and tools; they must be turned away without harm.
+    instruments and tools; they must be turned away without harm. An `ArenaRL` gets decisions, allowed and masked ones
+    and numbers that are none.
     """
+    if isinstance(env, ArenaRL):
+        _check_decisions(env, seed, episodes)
+    else:
+        _check_months(env, seed, episodes)
+
+
+def _check_months(env: Arena, seed: int, episodes: int) -> None:
     start = jax.vmap(env.reset)(_keys(seed, 0, episodes))
     step, use_tool = jax.jit(jax.vmap(env.step)), jax.jit(jax.vmap(env.use_tool))
     expected = _signature(start)
@@ -47,6 +57,37 @@ def check_env(env: Arena, *, seed: int = 0, episodes: int = 64) -> None:
         _check_unchanged(before, state, ended)
     assert np.asarray(timestep.terminated).all(), "an episode did not end within the horizon"
     assert not np.asarray(timestep.truncated).any(), "an episode was truncated"
+
+
+def _check_decisions(env: ArenaRL, seed: int, episodes: int) -> None:
+    start = jax.jit(jax.vmap(env.reset))(_keys(seed, 0, episodes))
+    step, expected, (state, timestep) = jax.jit(jax.vmap(env.step)), _signature(start), start
+    rng = np.random.default_rng(seed)
+    for decision in range(int(env.max_steps_in_episode)):
+        before, ended = state, np.asarray(timestep.terminated)
+        if ended.all():
+            break
+        actions = jnp.asarray(rng.integers(-1, len(ACTIONS) + 1, episodes), dtype=jnp.int32)
+        state, timestep = step(state, actions, _keys(seed, decision, episodes))
+        assert _signature((state, timestep)) == expected, "step returns another tree than reset"
+        _check_decision_timestep(env, timestep)
+        _check_finite(state)
+        reward = np.asarray(timestep.reward)
+        assert (reward[~np.asarray(timestep.terminated)] == 0).all(), "a reward before the episode's end"
+        assert (reward[ended] == 0).all(), "a reward after the episode's end"
+        _check_unchanged(before, state, ended)
+    assert np.asarray(timestep.terminated).all(), "an episode did not end within max_steps_in_episode"
+    assert not np.asarray(timestep.truncated).any(), "an episode was truncated"
+
+
+def _check_decision_timestep(env: ArenaRL, timestep: DecisionTimestep) -> None:
+    observation, mask = np.asarray(timestep.observation), np.asarray(timestep.action_mask)
+    assert observation.dtype == np.float32 and mask.dtype == np.bool_, "an observation is float32, a mask bool"
+    assert observation.shape[1:] == (len(env.layout),), f"{observation.shape[1]} entries, {len(env.layout)} specified"
+    for entry, values in zip(env.layout, observation.T, strict=True):
+        assert np.isfinite(values).all(), f"{entry.name} is not finite"
+        assert (np.abs(values) <= LIMIT).all(), f"{entry.name} is outside [-{LIMIT}, {LIMIT}]"
+    assert mask.shape[1:] == (len(ACTIONS),) and mask[:, PASS].all(), "a mask must allow pass"
 
 
 def _keys(seed: int, month: int, episodes: int) -> jax.Array:

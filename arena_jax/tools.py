@@ -167,7 +167,8 @@ def empty_notebook(like: jax.Array) -> dict[str, Seen]:
     return {name: Seen(jnp.zeros_like(like), never) for name in QUANTITIES}
 
 
-def _statement_lines(params: Params, state: State) -> dict[str, jax.Array]:
+def statement_lines(params: Params, state: State) -> dict[str, jax.Array]:
+    """The main lines of the last closed statements, by quantity."""
     books, shown = state.closed, statements(params, state.closed)
     return {
         "closed_users": books.users,
@@ -236,7 +237,7 @@ def call_tools(
 
     note("cash", state.books.cash, shown[VERIFY], state.month)
     is_package = shown[REVIEW] & (arguments.document == FINANCIAL_PACKAGE)
-    for name, value in _statement_lines(params, state).items():
+    for name, value in statement_lines(params, state).items():
         note(name, value, is_package, state.books_closed_through + 1)
     # flash figures exist only past the last closing
     is_flash = is_package & (state.books_closed_through < state.month - 1)

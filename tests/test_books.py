@@ -256,8 +256,33 @@ def test_trailing_revenue_is_that_of_twelve_months():
     earned = [500_000] * 12 + [500_000 + 50_000 * t for t in range(15)]
     assert float(revenue_ttm(opening(env).revenue)) == about(6e6)
     assert [float(revenue_ttm(s.revenue)) for s in states] == [about(sum(earned[t + 1 : t + 13])) for t in range(15)]
-    record = make_record(env.params, env.scenario.crisis_months, states[-1])
+    record = make_record(env.params, env.scenario, states[-1])
     assert float(record.score) == about(5 * sum(earned[15:27]) + float(states[-1].books.cash))
+
+
+def test_the_disciplined_variant_prices_capital():
+    """V0 = 45M: asking 9.1M leaves exp(-0.5 * 9.1/45) of the approval, and the shares go at 45.5M / 10.5M a piece."""
+    env = flat(disciplined=True)
+    approval = math.exp(-0.5 * 9.1 / 45) / (1 + math.exp(-1))
+    assert env.name == "EnterpriseArena-Disciplined-v1"
+    for outcome, shares in ((approval - 1e-5, 12.6e6), (approval + 1e-5, 10.5e6)):
+        (state,) = states_of(env, [equity(9.1e6)], luck(outcome=outcome))
+        assert float(state.books.shares) == pytest.approx(shares, rel=1e-6)
+    (state,) = states_of(env, [equity(9.1e6)], luck(outcome=approval - 1e-5))
+    # 30M of revenue at 5 and 24.6M of cash; 10.5 of 12.6M shares are the first holders'
+    record = make_record(env.params, env.scenario, state)
+    assert (float(record.score), float(record.value_kept)) == (about(54.6e6), about(54.6e6 * 10.5 / 12.6 - 45e6))
+    broke = dataclasses.replace(state, status=jnp.int32(BANKRUPT))
+    assert float(make_record(env.params, env.scenario, broke).value_kept) == about(-45e6)
+
+
+def test_the_disciplined_variant_holds_a_debt_request_to_v_too_and_subtracts_debt():
+    env = flat(disciplined=True, size_aversion=1.0, tool_cost=0.0)
+    approval = math.exp(-1) / (1 + math.exp(-1.5))
+    refused, granted = (states_of(env, [debt(45e6)], luck(outcome=approval + sign * 1e-5))[0] for sign in (1, -1))
+    assert (refused.books.debt_principal, granted.books.debt_principal) == (0, about(45e6))
+    kept = [float(make_record(env.params, env.scenario, state).value_kept) for state in (refused, granted)]
+    assert kept == [about(0.5e6), about(0.5e6)]  # a month's cash; the proceeds are owed
 
 
 def turned_away(state):

@@ -639,7 +639,7 @@ def test_batch_play_equals_stepping_with_the_key_of_the_episode_throughout(env):
     last = 2**32 - 2
     policy, keys = coin(rate=1.0), keys_of(KEY, [*range(N - 1), last])
     state, _ = play(batch_of(env), policy, keys)[-1]
-    stepped = jax.vmap(make_record, in_axes=(None, None, 0))(env.params, env.scenario.crisis_months, state)
+    stepped = jax.vmap(make_record, in_axes=(None, None, 0))(env.params, env.scenario, state)
     batch = rollout(env, policy, KEY, N - 1, batch=64)
     record = jax.tree.map(
         lambda *parts: np.concatenate(parts), batch, rollout(env, policy, KEY, 1, batch=64, first=last)

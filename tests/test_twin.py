@@ -32,7 +32,7 @@ def months(policy, index, params=twin.DEFAULTS, columns=COLUMNS):
 def play(policy, episodes, params=twin.DEFAULTS):
     """The records of episodes 0 .. episodes - 1."""
     last = [list(months(policy, i, params))[-1][2] for i in range(episodes)]
-    return [twin.record(params, state) for state in last]
+    return [twin.record(params, COLUMNS, state) for state in last]
 
 
 def never_raise(state):
@@ -232,8 +232,8 @@ def test_equity_settles_at_the_indexed_price():
     assert f.shares_issued == pytest.approx(900_000)  # 9.1M / 10.111
     assert state.cash == pytest.approx(24.6e6)
     assert (state.month, state.equity_rounds, state.approvals, state.pending) == (1, 1, 1, [])
-    assert twin.record(FLAT, state)["ownership_kept"] == pytest.approx(10.5 / 11.4)
-    assert twin.record(FLAT, state)["value_per_share"] == pytest.approx(54.6 / 11.4)
+    assert twin.record(FLAT, FLAT_COLUMNS, state)["ownership_kept"] == pytest.approx(10.5 / 11.4)
+    assert twin.record(FLAT, FLAT_COLUMNS, state)["value_per_share"] == pytest.approx(54.6 / 11.4)
 
 
 def test_debt_takes_the_rate_of_the_month_it_opens():
@@ -272,14 +272,39 @@ def test_price_has_a_floor():
 def test_approval_by_hand():
     """z = 0: sigmoid(1) = 0.731 * 0.778^2 for equity; leverage 0.194 leaves 3/4 of sigmoid(1.5)."""
     state = replace(twin.reset(FLAT, FLAT_COLUMNS), equity_rounds=2, debt_principal=0.194 * 65e6)
-    p_equity = twin.approval(FLAT, FLAT_COLUMNS, state, EQUITY)
+    p_equity = twin.approval(FLAT, FLAT_COLUMNS, state, EQUITY, 5e6)
     assert p_equity == pytest.approx(0.778**2 / (1 + math.exp(-1)))
-    p_debt = twin.approval(FLAT, FLAT_COLUMNS, state, DEBT)
+    p_debt = twin.approval(FLAT, FLAT_COLUMNS, state, DEBT, 5e6)
     assert p_debt == pytest.approx(0.75 / (1 + math.exp(-1.5)))
     for outcome, granted in ((p_equity - 1e-9, 5e6), (p_equity + 1e-9, 0.0)):
         ask = Action(False, EQUITY, 5e6)
         after, _ = twin.step(FLAT, FLAT_COLUMNS, state, ask, luck(outcome, delay=0.99))
         assert after.pending == [Request(EQUITY, 5e6, granted, 0, 5)]
+
+
+DISCIPLINED = FLAT | {"disciplined": True}
+
+
+def test_capital_costs_its_price_in_the_disciplined_variant():
+    """V0 = 45M. Asking 9.1M leaves exp(-0.5 * 9.1/45) of the approval; the shares go at 45.5M / 10.5M a piece."""
+    state = twin.reset(DISCIPLINED, FLAT_COLUMNS)
+    free = twin.approval(FLAT, FLAT_COLUMNS, state, EQUITY, 9.1e6)
+    p_equity = twin.approval(DISCIPLINED, FLAT_COLUMNS, state, EQUITY, 9.1e6)
+    assert p_equity == pytest.approx(free * math.exp(-0.5 * 9.1 / 45))
+    assert twin.approval(DISCIPLINED, FLAT_COLUMNS, state, DEBT, 45e6) == pytest.approx(
+        math.exp(-0.5) / (1 + math.exp(-1.5))
+    )
+    ask = Action(False, EQUITY, 9.1e6)
+    refused, f = twin.step(DISCIPLINED, FLAT_COLUMNS, state, ask, luck(p_equity + 1e-9))
+    assert f.shares_issued == 0 and refused.requests_settled == 1
+    state, f = twin.step(DISCIPLINED, FLAT_COLUMNS, state, ask, luck(p_equity - 1e-9), (1, 0, 2, 1))
+    assert f.shares_issued == pytest.approx(2.1e6)
+    # 30M of revenue at 5, 24.6M of cash and 20,000 of tools make 54.58M; 10.5 of 12.6M shares are the first holders'
+    r = twin.record(DISCIPLINED, FLAT_COLUMNS, state)
+    assert r["value_kept"] == pytest.approx(54.58e6 * 10.5 / 12.6 - 45e6)
+    assert r["score"] == pytest.approx(54.58e6)
+    broke = replace(state, status=twin.BANKRUPT)
+    assert twin.record(DISCIPLINED, FLAT_COLUMNS, broke)["value_kept"] == pytest.approx(-45e6)
 
 
 # The rules of a month
@@ -337,7 +362,7 @@ def test_a_step_leaves_its_input_alone():
 
 def test_bankruptcy_keeps_the_month_and_scores_nothing():
     before, _, end = list(months(never_raise, 0))[-1]
-    r = twin.record(twin.DEFAULTS, end)
+    r = twin.record(twin.DEFAULTS, COLUMNS, end)
     assert end.status == twin.BANKRUPT and end.cash < 0 and end.month == before.month
     assert (r["months_survived"], r["months_played"]) == (end.month, end.month + 1)
     assert (r["survived"], r["score"], r["value_per_share"]) == (False, 0.0, 0.0)
@@ -355,7 +380,7 @@ def test_score_pays_for_tools():
     state = twin.reset(FLAT, FLAT_COLUMNS)
     state, _ = twin.step(FLAT, FLAT_COLUMNS, state, PASS, luck(), (1, 0, 2, 1))
     assert twin.score(FLAT, state) == pytest.approx(5 * 6e6 + 15.5e6 - 20_000)
-    assert twin.record(FLAT, state)["tool_calls"] == [1, 0, 2, 1]
+    assert twin.record(FLAT, FLAT_COLUMNS, state)["tool_calls"] == [1, 0, 2, 1]
 
 
 # The published anchors

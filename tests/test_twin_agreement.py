@@ -87,11 +87,14 @@ class OneOf(Heuristic):
 # other policies look at more and do the same things to the world
 REGISTERED = ("never-raise", "one-shot-equity", "greedy-equity", "greedy-debt", "cash-threshold", "random")
 KEYLESS = REGISTERED[:-1]  # act alike whatever their key
-OVERRIDES = {name: {} for name in REGISTERED} | {"mixed": {"exclusive": False, "max_pending": 6}}
+OVERRIDES = {name: {} for name in REGISTERED} | {
+    "mixed": {"exclusive": False, "max_pending": 6},
+    "disciplined": {"disciplined": True, "size_aversion": 2.0},
+}
 
 
 def policy_of(name, among=REGISTERED):
-    if name == "mixed":
+    if name in ("mixed", "disciplined"):
         return Mixed()
     return OneOf(tuple(arena_jax.make_policy(known) for known in among), jnp.int32(among.index(name)))
 
@@ -140,7 +143,7 @@ def play_by_steps(env, policy, keys, policy_keys):
     state, timestep = jax.vmap(env.reset)(keys)
     start = (jax.vmap(policy.init)(policy_keys[-1, 0]), state, timestep.observation)
     (_, last, _), months = jax.lax.scan(one_month, start, policy_keys[:-1])
-    record = jax.vmap(make_record, in_axes=(None, None, 0))(env.params, env.scenario.crisis_months, last)
+    record = jax.vmap(make_record, in_axes=(None, None, 0))(env.params, env.scenario, last)
     return *months, record
 
 
@@ -228,7 +231,8 @@ def is_tie(p, before, after, f, luck, tolerance):
     """Whether a rounding could turn an outcome of this month: an approval, bankruptcy, a new peak or trough."""
     asked = after.requests > before.requests
     instrument = twin.EQUITY if after.requested_equity > before.requested_equity else twin.DEBT
-    near_approval = asked and abs(luck.request[0] - twin.approval(p, COLUMNS, before, instrument)) <= RELATIVE
+    amount = after.requested_equity + after.requested_debt - before.requested_equity - before.requested_debt
+    near_approval = asked and abs(luck.request[0] - twin.approval(p, COLUMNS, before, instrument, amount)) <= RELATIVE
     levels = [0.0, before.cash_trough]
     if after.received_equity + after.received_debt == 0:
         levels.append(before.cash_peak)
@@ -330,7 +334,7 @@ def check_months(name):
 
 
 MONEY_OF_A_RECORD = (
-    *("score", "revenue_ttm", "cash", "debt", "requested_equity", "requested_debt"),
+    *("score", "value_kept", "revenue_ttm", "cash", "debt", "requested_equity", "requested_debt"),
     *("received_equity", "received_debt", "cash_peak", "cash_trough"),
 )
 
@@ -353,7 +357,7 @@ def check_records(name):
     found, twins, p = stepped(name), replayed(name), twin.DEFAULTS | OVERRIDES[name]
     keep = twins.tie_month == twin.MONTHS
     names = [f.name for f in dataclasses.fields(arena_jax.Record)]
-    rows = [twin.record(p, state) for state in twins.last]
+    rows = [twin.record(p, COLUMNS, state) for state in twins.last]
     rows = [row | dict(zip(TOOLS, row.pop("tool_calls"), strict=True)) for row in rows]
     assert all(set(row) == set(names) for row in rows)
     expected = np.array([[row[field] for field in names] for row in rows], dtype=np.float64)
@@ -389,6 +393,11 @@ def test_registered_policies():
         check_records(name)
         if name in KEYLESS:
             check_batch_play(name)
+
+
+def test_the_disciplined_variant():
+    check_months("disciplined")
+    check_records("disciplined")
 
 
 @pytest.mark.slow

@@ -41,6 +41,8 @@ DEFAULTS = {
     # score, tools and the rules of a month (§2.3 to §2.5)
     "revenue_multiple": 5.0, "tool_cost": 5_000.0, "tool_budget": 20, "flash_error": 0.02,
     "max_pending": 1, "exclusive": True,
+    # capital is not free: the disciplined variant
+    "disciplined": False, "size_aversion": 0.5,
 }
 INDICATORS = (
     "user_growth", "loan_size", "lending_rate", "repayment_rate", "charge_off_rate",
@@ -287,16 +289,20 @@ def keep_books(p, col, s, x, f, loans):
 
 
 # Funding (§2.3)
-def approval(p, col, s, instrument):
+def approval(p, col, s, instrument, amount):
     """p_adj = p_macro * m_company, on the balances and the market with which the month opens."""
     z = stress(p, col, s.month)
     if instrument == EQUITY:
         p_macro = sigmoid(p["equity_logit"] - p["equity_stress"] * z)
-        return p_macro * p["equity_round_factor"] ** s.equity_rounds
-    assets = s.cash + s.loans_gross - s.allowance + s.interest_receivable
-    leverage = s.debt_principal / max(assets, 1.0)
-    p_macro = sigmoid(p["debt_logit"] - p["debt_stress"] * z)
-    return p_macro * clip(1 - leverage / p["leverage_limit"], 0.0, 1.0)
+        m_company = p["equity_round_factor"] ** s.equity_rounds
+    else:
+        p_macro = sigmoid(p["debt_logit"] - p["debt_stress"] * z)
+        assets = s.cash + s.loans_gross - s.allowance + s.interest_receivable
+        leverage = s.debt_principal / max(assets, 1.0)
+        m_company = clip(1 - leverage / p["leverage_limit"], 0.0, 1.0)
+    if p["disciplined"]:
+        m_company *= math.exp(-p["size_aversion"] * amount / max(equity_value(p, s), 1.0))
+    return p_macro * m_company
 
 
 def admissible(p, s, action):
@@ -318,7 +324,7 @@ def act(p, col, s, action, luck):
     if not admissible(p, s, action):
         return
     u_outcome, u_fraction, u_delay = luck
-    approved = u_outcome < approval(p, col, s, action.instrument)
+    approved = u_outcome < approval(p, col, s, action.instrument, action.amount)
     fraction = p["fraction_min"] + u_fraction * (p["fraction_max"] - p["fraction_min"])
     delay = p["delay_min"] + math.floor(u_delay * (p["delay_max"] - p["delay_min"] + 1))
     granted = fraction * action.amount if approved else 0.0
@@ -333,11 +339,13 @@ def act(p, col, s, action, luck):
 
 
 def equity_value(p, s):
-    """V, to which the listed price is indexed."""
+    """V, to which the listed price is indexed, and at which the disciplined variant issues shares."""
     return p["listing_multiple"] * sum(s.revenue) + s.cash - s.debt_principal
 
 
 def share_price(p, col, s):
+    if p["disciplined"]:
+        return max(equity_value(p, s) / s.shares, p["price_floor"])
     opening = reset(p, col)
     indexed = (equity_value(p, s) / s.shares) / (equity_value(p, opening) / opening.shares)
     return max(p["initial_price"] * indexed, p["price_floor"])
@@ -446,7 +454,17 @@ def score(params, state):
     return value - params["tool_cost"] * sum(state.tool_calls)
 
 
-def record(params, state):
+def value_kept(params, columns, state):
+    """The objective of the disciplined variant: what the initial shares gained, or the opening value lost."""
+    opening = equity_value(params, reset(params, columns))
+    if state.status == BANKRUPT:
+        return -opening
+    value = params["revenue_multiple"] * sum(state.revenue) + state.cash - state.debt_principal
+    value -= params["tool_cost"] * sum(state.tool_calls)
+    return value / state.shares * params["initial_shares"] - opening
+
+
+def record(params, columns, state):
     """§2.6: the episode in one row."""
     bankrupt = state.status == BANKRUPT
     return {name: getattr(state, name) for name in COUNTERS} | {
@@ -460,6 +478,7 @@ def record(params, state):
         "crises_passed": sum(state.month >= month for month in CRISIS_MONTHS),
         "ownership_kept": params["initial_shares"] / state.shares,
         "value_per_share": 0.0 if bankrupt else equity_value(params, state) / state.shares,
+        "value_kept": value_kept(params, columns, state),
     }
 
 

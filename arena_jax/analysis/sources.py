@@ -237,8 +237,8 @@ def _ground(directory: Path) -> Ground:
             disclosed=run["disclose_horizon"],
         )
     manifest = read_manifest(directory)
-    if manifest.get("environment") != ENVIRONMENTS[0]:
-        raise ArenaError(f"{directory} is a run of {manifest.get('environment')}, not of {ENVIRONMENTS[0]}")
+    if manifest.get("environment") not in ENVIRONMENTS:
+        raise ArenaError(f"{directory} is a run of {manifest.get('environment')}, not of {' or '.join(ENVIRONMENTS)}")
     parameters = manifest.get("parameters")
     if not isinstance(parameters, dict) or parameters.keys() != FIELDS.keys():
         raise ArenaError(f"{directory} has other parameters than this version of arena_jax")

@@ -29,6 +29,7 @@ TABLE_1 = (
     "raised",
 )
 _CENTS = 0.5  # dollars that are written as $0, which has no sign
+SCORES = TABLE_1.index("score") + 1  # columns up to the score, after which the disciplined variant has its own
 WIDE, WIDE_SPREAD = 175, 100  # columns that the whole tables need
 
 
@@ -94,14 +95,23 @@ def cell(metric: Metric, mean: float, sd: float, low: float = math.nan, high: fl
 _UNTOLD = "agents, as in the paper, are not told the horizon."
 
 
+def _columns(disciplined: bool) -> tuple[str, ...]:
+    return (*TABLE_1[:SCORES], "value_kept", *TABLE_1[SCORES:]) if disciplined else TABLE_1
+
+
 def results_tables(
-    results: Mapping[str, Mapping[str, Estimate]], title: str, width: int, disclosed: bool = False
+    results: Mapping[str, Mapping[str, Estimate]],
+    title: str,
+    width: int,
+    disclosed: bool = False,
+    disciplined: bool = False,
 ) -> list[Table]:
     """The paper's Table 1: the policies, then the published rows; in two halves where `width` columns are too few.
 
-    disclosed: the agents were told the horizon.
+    disclosed: the agents were told the horizon. disciplined: with the value kept beside the score.
     """
-    halves = [TABLE_1] if width >= WIDE else [TABLE_1[:3] + TABLE_1[-1:], TABLE_1[3:-1]]
+    columns, scores = _columns(disciplined), SCORES + disciplined
+    halves = [columns] if width >= WIDE else [columns[:scores] + columns[-1:], columns[scores:-1]]
     tables = [_results_table(results, names) for names in halves]
     tables[0].title = title
     tables[-1].caption = (
@@ -127,12 +137,17 @@ def _results_table(results: Mapping[str, Mapping[str, Estimate]], names: Sequenc
     rows = published_results()
     for agent in BESIDE:
         row = rows[agent]
-        cells = [cell(METRICS[name], row.means[name], row.sds.get(name, math.nan)) for name in names]
+        cells = [
+            cell(METRICS[name], row.means[name], row.sds.get(name, math.nan)) if name in row.means else ""
+            for name in names
+        ]
         table.add_row(f"{agent} (published)", f"{row.runs}", *cells)
     return table
 
 
-def spreads_tables(results: Mapping[str, Mapping[str, Spread]], title: str, width: int) -> list[Table]:
+def spreads_tables(
+    results: Mapping[str, Mapping[str, Spread]], title: str, width: int, disciplined: bool = False
+) -> list[Table]:
     """A table a policy, the columns of Table 1 as rows: how they differ across worlds and within one.
 
     Percentiles are left out where `width` columns are too few.
@@ -144,18 +159,21 @@ def spreads_tables(results: Mapping[str, Mapping[str, Spread]], title: str, widt
     percentiles = PERCENTILES if width >= WIDE_SPREAD else ()
     if percentiles:
         caption += " 5th to 95th: percentiles of the worlds' means."
-    tables = [_spreads_table(label, spreads, percentiles) for label, spreads in results.items()]
+    columns = _columns(disciplined)
+    tables = [_spreads_table(label, spreads, columns, percentiles) for label, spreads in results.items()]
     tables[0].title = f"{title}\n{tables[0].title}"
     tables[-1].caption = caption
     return tables
 
 
-def _spreads_table(label: str, spreads: Mapping[str, Spread], percentiles: Sequence[int]) -> Table:
+def _spreads_table(
+    label: str, spreads: Mapping[str, Spread], columns: Sequence[str], percentiles: Sequence[int]
+) -> Table:
     table = plain_table(escape(label))
     table.add_column("", no_wrap=True)
     for heading in ("Mean", "95%", "SD across", "SD within", *(f"{share}th" for share in percentiles)):
         table.add_column(heading, justify="right", no_wrap=True)
-    for name in TABLE_1:
+    for name in columns:
         metric, found = METRICS[name], spreads[name]
         number = lambda value, metric=metric: figure(metric.unit, value)
         between = "–" if math.isnan(found.low) else f"{number(found.low)}–{number(found.high)}"

@@ -99,9 +99,11 @@ def evaluate_command(
     title = run_title(seed, env_set, scenario, worlds)
     console = table_console()
     if split.worlds > 1:
-        console.print(*spreads_tables(results, f"{title}, {episodes:,} episodes each", console.width), sep="\n")
+        title = f"{title}, {episodes:,} episodes each"
+        console.print(*spreads_tables(results, title, console.width, env.params.disciplined), sep="\n")
     else:
-        console.print(*results_tables(results, title, console.width), *few_runs_tables(samplings), sep="\n")
+        tables = results_tables(results, title, console.width, disciplined=env.params.disciplined)
+        console.print(*tables, *few_runs_tables(samplings), sep="\n")
 
 
 evaluate_command.__doc__ = f"{evaluate_command.__doc__}\n{EXAMPLES}"

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from arena_jax.cli.output import print_json, table_console
+from arena_jax.envs.layout import ACTIONS, observation_table
 from arena_jax.errors import unknown
 from arena_jax.params import FIELDS
 from arena_jax.policies import POLICIES
@@ -68,6 +69,17 @@ def _fields() -> Rows:
     return [{"field": name} for name in RECORDERS]
 
 
+def _decisions() -> Rows:
+    return [{"action": number, "decision": name} for number, name in enumerate(ACTIONS)]
+
+
+def _layout() -> Rows:
+    return [
+        {"index": index, "entry": entry.name, "unit": entry.unit, "scale": _plain(entry.scale), "about": entry.about}
+        for index, entry in enumerate(observation_table(max_pending=1, shows_terms=False))
+    ]
+
+
 def _plain(value: Any) -> str:
     """A default or limit as one types it: 20e6, 0.01, true."""
     if isinstance(value, bool | str):
@@ -84,6 +96,8 @@ LISTS: dict[str, Callable[[], Rows]] = {
     "parameters": _parameters,
     "quantities": _quantities,
     "fields": _fields,
+    "decisions": _decisions,
+    "layout": _layout,
 }
 
 
@@ -91,7 +105,8 @@ def list_command(
     what: Annotated[str, typer.Argument(metavar="|".join(LISTS), help="What to list.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List policies, tools, parameters (unit, range, provenance), quantities of the observation, or record fields.
+    """List policies, tools, parameters (unit, range, provenance), quantities of the observation, or record fields;
+    decisions and flat observation of the world for reinforcement learning.
 
     Examples:
 

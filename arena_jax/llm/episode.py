@@ -27,7 +27,7 @@ _use_tool = jax.jit(lambda env, state, call, key: env.use_tool(state, call, key)
 _close_books = jax.jit(lambda env, state: env.close_books(state))
 _step = jax.jit(lambda env, state, action, key: env.step(state, action, key))
 _project = jax.jit(lambda env, state, assumptions: project(env.params, state, assumptions))
-_record = jax.jit(lambda env, state: make_record(env.params, env.scenario.crisis_months, state))
+_record = jax.jit(lambda env, state: make_record(env.params, env.scenario, state))
 
 STATUS_NAMES = {RUNNING: "running", BANKRUPT: "bankrupt", COMPLETED: "survived"}
 
@@ -50,6 +50,8 @@ class World:
         """On the CPU and in float32, so that one journal replays anywhere."""
         if not isinstance(env, Arena) or any(np.ndim(value) for value in vars(env.params).values()):
             raise ArenaError("env must be one Arena made by arena_jax.make, and no sweep")
+        if env.params.disciplined:
+            raise ArenaError("agents and people play by the paper's rules: their documents tell of no disciplined ones")
         if jnp.result_type(float) == jnp.float64:
             raise ArenaError("agents and people play in float32: unset JAX_ENABLE_X64")
         env = jax.device_put(env, jax.local_devices(backend="cpu")[0])

@@ -217,7 +217,8 @@ def _stress(env: Arena, months: jax.Array) -> jax.Array:
 def _truth(env: Arena, state: State) -> tuple[dict[str, jax.Array], jax.Array, jax.Array, jax.Array]:
     """What every tool would show with the books closed; the stress, and the chances of a request made now."""
     stress = _stress(env, state.month)
-    chances = [approval_probability(env.params, state, stress, jnp.int32(kind)) for kind in (EQUITY, DEBT)]
+    any_amount = jnp.zeros_like(state.books.cash)  # of no account by the paper's rules
+    chances = [approval_probability(env.params, state, stress, jnp.int32(kind), any_amount) for kind in (EQUITY, DEBT)]
     free = dataclasses.replace(env.params, tool_budget=jnp.full_like(env.params.tool_budget, len(QUANTITIES)))
     tally = dataclasses.replace(state.tally, calls_this_month=jnp.zeros_like(state.tally.calls_this_month))
     closed = dataclasses.replace(state, closed=state.books, books_closed_through=state.month - 1, tally=tally)

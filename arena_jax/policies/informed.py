@@ -9,7 +9,8 @@ import jax.numpy as jnp
 
 from arena_jax.params import MAX_REQUEST
 from arena_jax.policies.heuristics import Heuristic, amount_option, calls, none_open, option, policy_class, request_if
-from arena_jax.structs import EQUITY, Action, Assumptions, Observation, Reading
+from arena_jax.projection import assumptions_from
+from arena_jax.structs import EQUITY, Action, Assumptions, Observation
 
 NOT_VERIFIED = -1.0
 
@@ -18,27 +19,6 @@ def proceeds(observation: Observation) -> jax.Array:
     """$ float[]: what settled as this month opened."""
     received = [notice.received for notice in observation.notices]
     return sum(received[1:], start=received[0])
-
-
-def assumptions_from(readings: dict[str, Reading], horizon: int) -> Assumptions:
-    """A projection's assumptions from the last closed statements and the industry's growth, as far as they are known.
-
-    Rates are ratios of the closed month's lines to its loans; the whole operating cost is taken as fixed.
-    """
-    loans = jnp.maximum(readings["closed_loans_gross"].value, 1.0)
-    none = jnp.zeros_like(loans)
-    return Assumptions(
-        user_growth=jnp.maximum(readings["industry_user_growth"].value, 0.0),
-        lending_rate=1200.0 * readings["closed_interest_income"].value / loans,
-        repayment_rate=readings["closed_repayments"].value / loans,
-        charge_off_rate=readings["closed_charge_offs"].value / loans,
-        servicing_cost=none,
-        fixed_cost=readings["closed_operating_cost"].value,
-        acquisition_cost=none,
-        funding=none,
-        funding_month=jnp.int32(0),
-        horizon=jnp.int32(horizon),
-    )
 
 
 @policy_class
