@@ -1,6 +1,7 @@
 """EnterpriseArena-Disciplined-v1: name, settings, tables. Dynamics: test_books, test_twin_agreement, test_rl."""
 
 import dataclasses
+import io
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_tables_show_the_value_kept_beside_the_score(disciplined, width):
     headings = [column.header for table in tables for column in table.columns if column.header not in ("Agent", "n")]
     shown = [metric.heading for name, metric in METRICS.items() if name not in ("approvals", "value_kept")]
     assert sorted(headings) == sorted(shown + ["Value kept"] * disciplined)
-    console = Console(width=width, record=True, quiet=True)
+    console = Console(width=width, record=True, file=io.StringIO())
     console.print(*tables)
     assert ("-$31.5M" in console.export_text()) == disciplined
     if disciplined:
