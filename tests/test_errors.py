@@ -103,11 +103,21 @@ def test_nothing_is_compiled_in_a_fresh_process():
 
 @pytest.mark.parametrize("name", ["EnterpriseArena", "EnterpriseArena-v2", "enterprisearena-v1"])
 def test_unknown_environment_offers_the_nearest(name):
-    refused(lambda: arena_jax.make(name), "environment", repr(name), "did you mean EnterpriseArena-v1?")
+    refused(
+        lambda: arena_jax.make(name),
+        "environment",
+        repr(name),
+        "did you mean EnterpriseArena-v1 or EnterpriseArenaRL-v1",
+    )
 
 
 def test_unknown_environment_lists_what_is_known():
-    refused(lambda: arena_jax.make("CartPole"), "environment", "'CartPole'", "known: EnterpriseArena-v1")
+    refused(
+        lambda: arena_jax.make("CartPole"),
+        "environment",
+        "'CartPole'",
+        "known: EnterpriseArena-Disciplined-v1, EnterpriseArena-v1, EnterpriseArenaRL-v1",
+    )
 
 
 @pytest.mark.parametrize("name", [None, 5])

@@ -146,7 +146,7 @@ def vector(num_envs=8):
 
 def played(envs, seed):
     envs.reset(seed=seed)
-    return [envs.step(np.full(envs.num_envs, PASS)) for _ in range(40)]
+    return [envs.step(np.full(envs.num_envs, PASS)) for _ in range(75)]
 
 
 def test_gymnasium_vector_resets_in_the_same_step():
@@ -155,17 +155,18 @@ def test_gymnasium_vector_resets_in_the_same_step():
     seen, info = envs.reset(seed=1)
     assert seen in envs.observation_space and info["action_mask"].shape == (8, 22)
     months = np.zeros(8, dtype=int)
-    ends = 0
+    cash = []
     for seen, reward, terminated, truncated, info in played(envs, 1):
         assert all(type(part) is np.ndarray for part in (seen, reward, terminated, truncated, info["action_mask"]))
         np.testing.assert_array_equal(info.get("_final_obs", np.zeros(8, dtype=bool)), terminated)
         for index in np.flatnonzero(terminated):
-            ends += 1
             last, record = info["final_obs"][index], info["final_info"]["record"]
+            cash.append(record["cash"][index])
             assert record["months_survived"][index] == round(132 * float(last[0])) == months[index]
             assert seen[index][0] == 0 and info["final_info"]["action_mask"][index].sum() == 1
         months = np.where(terminated, 0, months + 1)
-    assert ends == 8 and info["action_mask"][:, 0].all()
+    assert len(cash) == 16 == len(set(cash)), "no two episodes are alike"
+    assert info["action_mask"][:, 0].all()
 
 
 def test_gymnasium_vector_is_seeded():
