@@ -149,9 +149,10 @@ def make(name: str = ENVIRONMENTS[0], *, scenario: str | Path | Scenario | None 
     return Arena(make_params(**overrides), scenario)
 
 
-def sweep(env: Arena, **values: Any) -> tuple[Arena, Arena]:
+def sweep(env: Any, **values: Any) -> tuple[Any, Any]:
     """A batch of environments for `jax.vmap`, and its `in_axes`; the trajectory is shared, not copied.
 
+    env: an `Arena`, or any other environment that holds `params`, such as `ArenaRL`; both results are of its kind.
     values: per parameter an array of n numbers, all of one length.
 
         >>> import jax, arena_jax

@@ -125,8 +125,9 @@ def command(
         check_count("batch", size, 1, 2**24)
     check_count("repeats", repeats, 1, 1000)
     rows = in_child(partial(measure, batches, 3 if quick else repeats, scenarios), cores=cores)
-    write_json(out or result_path("rl"), surroundings() | {"cores_used": cores, "rows": rows})
-    table_console().print(table(rows))
+    path = out or result_path("rl")
+    write_json(path, surroundings() | {"cores_used": cores, "steps": STEPS, "rows": rows})
+    table_console().print(table(rows), f"written to {path}", sep="\n")
 
 
 if __name__ == "__main__":

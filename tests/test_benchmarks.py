@@ -115,6 +115,14 @@ def test_digests_see_every_bit():
 
 
 @pytest.mark.slow
+def test_rl_counts_decisions_and_months(tmp_path):
+    (row,) = run("rl", tmp_path / "r.json", "--batch", "64", "--repeats", "2", "--scenarios", "generated:3")["rows"]
+    assert row["decision_rate"]["median"] > 0 and row["compile_seconds"] > 0 and 0 < row["policy_share"]["median"] < 1
+    # six of the actions are allowed while a request is open, four of them calls; with none open eighteen of 22 end it
+    assert 2 / 6 < row["months_per_decision"] < 18 / 22
+
+
+@pytest.mark.slow
 def test_gpu_check_runs_without_a_gpu(tmp_path):
     options = ("--episodes", "64", "--policy", "greedy-equity:amount=20e6", "--policy", "prudent-cfo")
     result = run("gpu_check", tmp_path / "g.json", *options)

@@ -260,6 +260,13 @@ def test_terms_of_the_score_are_shown_where_wanted():
     assert len(shown) == len(make().layout) + 2
 
 
+def test_a_sweep_differs_in_the_terms_that_it_sweeps():
+    envs, axes = arena_jax.sweep(make(shows_terms=True), tool_cost=[0.0, 80e3], revenue_multiple=[2.0, 10.0])
+    shown = jax.jit(jax.vmap(lambda env: env.reset(KEY)[1].observation, in_axes=(axes,)))(envs)
+    np.testing.assert_allclose(shown[:, -2:], [[0.0, 0.2], [1.0, 1.0]])
+    assert axes.trajectories is None and axes.params.tool_cost == 0
+
+
 # Simple policies: what arithmetic says
 
 

@@ -93,6 +93,7 @@ def stepped(values, steps=80, envs=16):
     return jax.tree.map(np.asarray, run(params, jax.random.key(1)))
 
 
+@pytest.mark.slow
 def test_gymnax_restarts_an_ended_episode():
     seen, month, reward, done, info = stepped(5)
     assert (done.sum(axis=0) == 2).all(), "never raised: two episodes of about 33 months in 80 steps"

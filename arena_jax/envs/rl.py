@@ -112,7 +112,7 @@ class ArenaRL:
         >>> state, timestep = env.reset(jax.random.key(0))
         >>> state, timestep = env.step(state, jax.numpy.int32(0), jax.random.key(0))  # verify the cash
         >>> timestep.observation.shape, int(timestep.action_mask.sum()), bool(timestep.terminated)
-        ((92,), 22, False)
+        ((90,), 22, False)
 
     Actions int32[], names in `ACTIONS`: 0-3 a tool call (the month stays open, the budget moves), 4 book_closing,
     5 pass, 6-13 equity and 14-21 debt at the eight `AMOUNTS`; 4 to 21 end the month. `action_mask` is False for tool
