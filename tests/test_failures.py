@@ -195,7 +195,7 @@ def test_seeds_of_unfinished_episodes_stay_hidden(agents_run, tmp_path):
     assert run_seed(run, 1) == 8
     path = journal_path(run, 1)
     path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if '"type":"end"' not in line))
-    assert read_sources([run], skip_unfinished=True).sources[0].seeds == "seed 7"
+    assert read_sources([run], skip_unfinished=True).sources[0].seeds == (7,)
 
 
 # survival

@@ -224,7 +224,7 @@ def test_the_board(monkeypatch, capsys, valid, world, tmp_path, ending):
         rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line.startswith("|")]
         assert {len(row) for row in rows} == {12}
         assert rows[2][:3] == [" someone + model-1 ", " 2 ", " chosen "]
-        assert rows[2][4].strip() == f"{MONTHS}.0 ± 0.0 ({MONTHS}.0 to {MONTHS}.0)"
+        assert rows[2][4].strip() == f"{MONTHS}.0 ± 0.0"  # two equal values have no interval
         assert rows[2][3].strip() == "100.0% (15.8% to 100.0%)"
     else:
         assert "<td>someone + model-1</td><td>2</td><td>chosen</td>" in text

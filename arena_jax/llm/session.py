@@ -240,7 +240,7 @@ class ArenaSession:
 
     def _check_not_ended(self) -> None:
         if self._ended_as is not None:
-            raise ArenaError(f"it is over: {self._ended_as}; no further call is possible")
+            raise ArenaError(_over(self._ended_as))
 
     # the journal
 
@@ -323,7 +323,8 @@ class ArenaSession:
     def _replay_call(self, where: str, line: Line) -> None:
         if (line["n"], line["month"]) != (self.calls_made + 1, self._episode.month):
             raise ArenaError(f"{where}: call {line['n']} of month {line['month']} is out of order")
-        if self._ended_as == INFRA_ERROR:
+        was_over = line["type"] == "refused" and line["error"] == _over(INFRA_ERROR)
+        if self._ended_as == INFRA_ERROR and not was_over:
             self._ended_as = None
         if line["type"] == "refused":
             if "arguments" in line:
@@ -349,6 +350,10 @@ class ArenaSession:
                 raise ArenaError(f"{where} is refused differently now: {error}") from None
         else:
             raise ArenaError(f"{where} is answered now, and was refused")
+
+
+def _over(status: str) -> str:
+    return f"it is over: {status}; no further call is possible"
 
 
 def confirm(
