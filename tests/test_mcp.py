@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -45,7 +46,7 @@ def server(run, *options):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mcp") / "run"
-    new_run(folder, [SEED, 7, 8, 9, 10, 11, 12])
+    new_run(folder, [SEED, 7, 8, 9, 10, 11, 12, 13])
     return folder
 
 
@@ -245,14 +246,14 @@ def test_a_killed_server_is_gone_on_with_and_sigterm_closes_the_journal(run):
 
 def test_two_servers_do_not_share_a_journal(run, monkeypatch, capsys):
     """The second one waits for the first, which may be about to end, and no longer than it says."""
-    instance = make_server(run, 1, lambda client: open_seat(run, 1, "raw", "", no_cache=True))
+    instance = make_server(run, 7, lambda client: open_seat(run, 7, "raw", "", no_cache=True))
     waited = []
 
     async def play():
         async with Client(instance) as client:
             monkeypatch.setattr("arena_jax.cli.mcp.HANDOVER_SECONDS", 0.5)
             since = time.monotonic()
-            with pytest.raises(MCPError, match=r"DIR/episode-001/journal\.jsonl is in use by another process"):
+            with pytest.raises(MCPError, match=r"DIR/episode-007/journal\.jsonl is in use by another process"):
                 await client.call_tool("pass", {})
             waited.append(time.monotonic() - since)
             monkeypatch.setattr("arena_jax.cli.mcp.HANDOVER_SECONDS", 60.0)
@@ -262,7 +263,7 @@ def test_two_servers_do_not_share_a_journal(run, monkeypatch, capsys):
             ending.join()
             return answer
 
-    with raw(run, "--episode", "1") as first:
+    with raw(run, "--episode", "7") as first:
         shake_hands(first)
         ask(first, 1, "tools/call", name="pass", arguments={})
         answer = asyncio.run(play())
@@ -346,7 +347,7 @@ def test_http_takes_the_token_alone_and_one_connection_plays(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--episode", "7"], "episode must be a whole number from 0 to 6"),
+        (["--episode", "8"], "episode must be a whole number from 0 to 7"),
         (["--token-file", "good"], "--host and --token-file are for HTTP"),
         (["--http", "8765"], "HTTP needs a bearer token"),
         (["--http", "8765", "--host", "0.0.0.0"], "HTTP needs a bearer token"),
@@ -383,7 +384,8 @@ def test_bad_input_is_one_line(monkeypatch, capsys, run, tmp_path, options, mess
 )
 def test_http_off_loopback_is_warned_of(monkeypatch, capsys, run, host, warning):
     served = []
-    monkeypatch.setattr("uvicorn.Server.run", lambda server, sockets: None)
+    monkeypatch.setattr("uvicorn.Config", lambda app, **given: None)  # it would take over the log of the tests
+    monkeypatch.setattr("uvicorn.Server", lambda config: SimpleNamespace(run=lambda sockets: None))
     monkeypatch.setattr("socket.getaddrinfo", lambda *address, **given: [(socket.AF_INET,)])
     monkeypatch.setattr("socket.create_server", lambda address, family: served.append(address[0]))
     monkeypatch.setenv("ARENA_JAX_MCP_TOKEN", TOKEN)
