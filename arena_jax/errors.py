@@ -13,6 +13,11 @@ class ArenaError(ValueError):
     """Bad input: one line that says what is wrong and what is allowed."""
 
 
+def printable(text: str, keep: str = "") -> str:
+    """Text from anywhere for a terminal or a file: control characters but those of `keep` are replaced."""
+    return "".join(c if c.isprintable() or c in keep else "\ufffd" for c in text)
+
+
 def shown(value: Any) -> str:
     """A value in one short line."""
     if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():

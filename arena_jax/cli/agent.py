@@ -7,16 +7,14 @@ from typing import Annotated
 
 import jax
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
-from arena_jax.analysis.table import money
+from arena_jax.analysis.table import money, plain_table
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.cli.submission import check_command, score_command
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, printable
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.journal import read_journal
 from arena_jax.llm.paging import compact
@@ -85,7 +83,9 @@ def list_command(
         print_json([plain_episode(played) | {"cost": cost(played, priced)} for played in episodes])
         return
     headings = ("episode", "status", "player", "months played", "calls", "refused", "nudges", "tokens", "cost", "score")
-    table = Table(*headings, box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table = plain_table()
+    for heading in headings:
+        table.add_column(heading)
     for played in episodes:
         spent = cost(played, priced)
         table.add_row(
@@ -130,8 +130,7 @@ def show_command(
             text = f"{date_label(line['month'])}  {line['tool']} refused: {line['error']}"
         else:
             text = compact(line)
-        printable = "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
-        console.print(printable, markup=False, highlight=False, soft_wrap=True)
+        console.print(printable(text, keep="\n"), markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command("scripted")

@@ -8,10 +8,9 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Table
 
+from arena_jax.analysis.table import plain_table
 from arena_jax.cli.output import print_json, table_console
 from arena_jax.envs.layout import ACTIONS, observation_table
 from arena_jax.errors import unknown
@@ -120,7 +119,9 @@ def list_command(
     if as_json:
         print_json(rows)
         return
-    table = Table(*rows[0], box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table = plain_table()
+    for heading in rows[0]:
+        table.add_column(heading)
     for row in rows:
         table.add_row(*[escape(str(value)) for value in row.values()])
     table_console().print(table)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
 from arena_jax.analysis.scenario_view import LEGEND, figure, rows, summary
+from arena_jax.analysis.table import plain_table
 from arena_jax.arena import Arena, make
 from arena_jax.cli.output import print_json, table_console
 from arena_jax.errors import ArenaError
@@ -87,7 +87,9 @@ def check_command(
     for name, phase in found["regimes"].items():
         lengths = ", ".join(map(str, phase["spells"])) or "none"
         console.print(f"  {name}: {phase['share']:.0%} of the months, spells of {lengths}", highlight=False)
-    table = Table("column", "unit", box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table = plain_table()
+    table.add_column("column")
+    table.add_column("unit")
     for heading in ("low", "mean", "high"):
         table.add_column(heading, justify="right")
     for name, column in found["columns"].items():

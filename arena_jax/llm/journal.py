@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, printable
 from arena_jax.llm.paging import compact
 from arena_jax.structs import Record
 
@@ -184,7 +184,7 @@ def kept_arguments(tool: Any, arguments: Any) -> Line:
 def plain(name: Any) -> str:
     """A name or reason from anywhere as a short text that any file and terminal takes."""
     text = name[:200] if isinstance(name, str) else type(name).__name__
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+    return printable(text)
 
 
 def dollars_apart(total_assets: float) -> float:

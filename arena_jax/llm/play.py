@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.columns import Columns
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from arena_jax.analysis.published import published_results
-from arena_jax.analysis.table import money
+from arena_jax.analysis.table import money, plain_table
 from arena_jax.arena import Arena, make
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, printable
 from arena_jax.llm.charts import cash_chart, sparkline
 from arena_jax.llm.documents import MONTHLY
 from arena_jax.llm.session import ArenaSession
@@ -140,8 +139,7 @@ class Player:
 
     def _say(self, text: str, style: str = "") -> None:
         """Print text as it is: no markup, no control characters."""
-        plain = "".join(c if c.isprintable() or c == "\n" else "�" for c in text)
-        self._console.print(Text(plain, style=style))
+        self._console.print(Text(printable(text, keep="\n"), style=style))
 
     def _help(self) -> None:
         self._say(self._session.system_prompt)
@@ -279,7 +277,7 @@ def standing(score: float) -> tuple[int, list[tuple[str, float]]]:
 
 
 def _table(heads: Sequence[str], left: tuple[int, ...]) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, show_edge=False)
+    table = plain_table()
     for i, head in enumerate(heads):
         table.add_column(head, justify="left" if i in left else "right", overflow="fold")
     return table

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from arena_jax.analysis.table import figure, money
+from arena_jax.errors import printable
 from arena_jax.llm.archive import Settlement
 from arena_jax.llm.dates import date_label
 from arena_jax.llm.paging import compact
@@ -103,7 +104,7 @@ def month_lines(month: Month) -> list[tuple[str, str]]:
 
 
 def _cut(text: str) -> str:
-    plain = "".join(c if c.isprintable() else "�" for c in text)
+    plain = printable(text)
     return plain if len(plain) <= _LONGEST else f"{plain[: _LONGEST - 1]}…"
 
 
