@@ -24,6 +24,7 @@ from arena_jax.draws import POLICY_STREAM, episode_keys, key_words, packed_draws
 from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
+from arena_jax.programs import Program
 from arena_jax.pruning import pruned
 from arena_jax.score import make_record
 from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Observation, Record, State
@@ -71,11 +72,10 @@ def _play(
     return pruned(months)(env, policy, run_key, episodes)
 
 
-_STATIC = ("policy_static", "fields", "leaves_early")
 # for use inside `jax.vmap` and `jax.jit`: in a sweep of environments the random numbers stay common to all of them
-play = jax.jit(_play, static_argnames=_STATIC)
+play = Program(_play, ("policy_static", "fields"))
 # what `rollout` runs: a program of its own, with options that only those take
-play_batch = jax.jit(partial(_play, leaves_early=True), static_argnames=_STATIC[:2], compiler_options=COMPILER_OPTIONS)
+play_batch = Program(partial(_play, leaves_early=True), ("policy_static", "fields"), compiler_options=COMPILER_OPTIONS)
 
 
 def _months(

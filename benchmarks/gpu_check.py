@@ -78,13 +78,13 @@ def agreement(mine: Record, reference: Record) -> dict[str, Any]:
 
 def rate(device: jax.Device, episodes: int) -> dict[str, Any]:
     """Rate and compilation of one batch, several keys and amounts; the number of programs that they needed."""
-    compiled: Any = play_batch  # its type hides the number of programs in its cache
+    programs = play_batch.compiled._cache_size
     with jax.default_device(device):
         env, policies = arena_jax.make(), [arena_jax.make_policy(spec) for spec in RATE_POLICIES]
-        indices, seconds, programs = jnp.arange(episodes, dtype=jnp.uint32), [], compiled._cache_size()
+        indices, seconds, before = jnp.arange(episodes, dtype=jnp.uint32), [], programs()
         for seed in range(1 + REPEATS):
             start = time.perf_counter()
-            jax.block_until_ready(compiled(env, policies[seed % 2], jax.random.key(seed), indices))
+            jax.block_until_ready(play_batch(env, policies[seed % 2], jax.random.key(seed), indices))
             seconds.append(time.perf_counter() - start)
     memory = device.memory_stats() or {}
     return {
@@ -92,7 +92,7 @@ def rate(device: jax.Device, episodes: int) -> dict[str, Any]:
         "compile_seconds": max(seconds[0] - min(seconds[1:]), 0.0),
         "seconds": summary(seconds[1:]),
         "nominal_rate": summary([episodes * HORIZON / s for s in seconds[1:]]),
-        "programs": compiled._cache_size() - programs,
+        "programs": programs() - before,
         "peak_memory": memory.get("peak_bytes_in_use"),
     }
 

@@ -526,7 +526,7 @@ def no_play(monkeypatch):
     def play(*_, **__):
         raise AssertionError("play was called")
 
-    monkeypatch.setattr(importlib.import_module("arena_jax.batch_play"), "play", play)
+    monkeypatch.setattr(importlib.import_module("arena_jax.batch_play"), "play_batch", play)
 
 
 BAD_COUNTS = [-1, 2.0, True, "5", None, math.nan, np.float32(2), np.array([2]), 2**33]

@@ -165,12 +165,12 @@ def test_a_grid_is_every_environment_made_by_itself():
 def test_policies_of_one_kind_share_their_compilations():
     """And environments of one kind: only the static values of a grid are compiled for themselves."""
     values = grid(parse_ranges(["noise=0:2:2", "exclusive=0:1:2"]))
-    sensitivity._play_all.clear_cache()
+    sensitivity._play_sweep.compiled.clear_cache()
     months = []
     for policy in ("greedy-equity:amount=3e6", "greedy-equity:amount=9e6"):
         chunks = play_environments(policy, values, episodes=8)
         months.append([list(metrics["months"].ravel()) for _, metrics in chunks])
-    assert sensitivity._play_all._cache_size() == 2 and months[0] != months[1]
+    assert sensitivity._play_sweep.compiled._cache_size() == 2 and months[0] != months[1]
 
 
 def test_cells_change_against_the_own_values():

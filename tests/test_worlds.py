@@ -54,9 +54,9 @@ def contents(directory):
 
 
 def test_each_world_is_played_as_if_alone_by_one_compiled_program(env):
-    play_batch.clear_cache()
+    play_batch.compiled.clear_cache()
     found, worlds = run(env), parse_worlds("generated:7,seed=5")
-    assert play_batch._cache_size() == len(POLICIES)
+    assert play_batch.compiled._cache_size() == len(POLICIES)
     for spec in POLICIES:
         by_world = []
         for i in range(7):
@@ -451,11 +451,11 @@ def test_a_thousand_worlds_of_a_thousand_episodes_for_three_policies_in_three_mi
 
     monkeypatch.undo()
     policies = ["never-raise", "greedy-equity:amount=20e6", "cash-threshold"]
-    play_batch.clear_cache()
+    play_batch.compiled.clear_cache()
     start = time.perf_counter()
     evaluate(env, policies, episodes=1_000, scenarios="generated:1000")
     assert time.perf_counter() - start < 180
-    assert play_batch._cache_size() == 3
+    assert play_batch.compiled._cache_size() == 3
 
 
 @pytest.mark.parametrize("width", [80, 180])

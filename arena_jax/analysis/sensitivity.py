@@ -9,7 +9,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -30,8 +29,9 @@ from arena_jax.arena import Arena, make, sweep
 from arena_jax.batch_play import COMPILER_OPTIONS, DEFAULT_BATCH, is_opaque, play, rollout
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluation import evaluate
-from arena_jax.params import FIELDS, STATIC, checked_values
+from arena_jax.params import FIELDS, STATIC, Params, checked_values
 from arena_jax.policies import make_policy
+from arena_jax.programs import Program
 from arena_jax.scenario import Scenario
 from arena_jax.structs import Record
 
@@ -202,12 +202,18 @@ def play_environments(
     return _chunks(made, key, groups, episodes, batch, on_progress)
 
 
-@partial(jax.jit, static_argnames="policy_static", compiler_options=COMPILER_OPTIONS)
 def _play_all(envs: Arena, policy: Any, key: jax.Array, indices: jax.Array, policy_static: Any = None) -> Record:
     """A sweep of c environments over n episodes: record with leaves [c, n]."""
-    one = lambda params: play(dataclasses.replace(envs, params=params), policy, key, indices, policy_static)[0]
+
+    def one(params: Params) -> Record:
+        env = dataclasses.replace(envs, params=params)
+        return play(env, policy, key, indices, policy_static=policy_static)[0]
+
     axes = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, envs.params)
     return jax.vmap(one, in_axes=(axes,))(envs.params)
+
+
+_play_sweep = Program(_play_all, ("policy_static",), compiler_options=COMPILER_OPTIONS)
 
 
 def _chunks(
@@ -225,7 +231,7 @@ def _chunks(
             blocks = []
             for first in range(0, episodes, lanes):
                 indices = jnp.arange(first, first + lanes, dtype=jnp.uint32)
-                record = jax.tree.map(np.asarray, _play_all(envs, dynamic, key, indices, policy_static=static))
+                record = jax.tree.map(np.asarray, _play_sweep(envs, dynamic, key, indices, policy_static=static))
                 blocks.append(episode_metrics(record))
                 on_progress(len(chosen) * min(lanes, episodes - first))
             yield (

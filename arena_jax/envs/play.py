@@ -14,11 +14,11 @@ import jax.numpy as jnp
 from arena_jax.batch_play import POLICY_STREAM
 from arena_jax.draws import episode_keys
 from arena_jax.envs.rl import ArenaRL
+from arena_jax.programs import Program
 from arena_jax.structs import RUNNING, Record
 
 
-@jax.jit
-def play(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.Array) -> Record:
+def _play(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.Array) -> Record:
     """Play the episodes with the indices uint32[n] to their ends; the record has leaves [n]."""
     keys = episode_keys(run_key, episodes)
     policy_keys = episode_keys(jax.random.fold_in(run_key, POLICY_STREAM), episodes)
@@ -35,3 +35,6 @@ def play(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.Array) -> 
     is_live = lambda loop: jnp.any(loop[2].arena.status == RUNNING)
     _, _, state, _ = jax.lax.while_loop(is_live, one_decision, (jnp.uint32(0), carry, state, timestep))
     return jax.vmap(env.record)(state)
+
+
+play = Program(_play)
