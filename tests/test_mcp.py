@@ -202,12 +202,22 @@ def test_what_is_no_message_is_mended_or_answered(run):
 
 
 def test_standard_output_that_fails_is_one_line(run):
-    with open("/dev/full", "wb") as full:
-        hello = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n"
-        done = subprocess.run(command(run), input=hello.encode(), stdout=full, stderr=subprocess.PIPE, timeout=120)
-    assert done.returncode == 2
-    assert done.stderr.decode().splitlines()[-1].startswith("error: can't answer on standard output")
-    assert b"Traceback" not in done.stderr
+    """And the server ends, though standard input stays open."""
+    with (
+        open("/dev/full", "wb") as full,
+        subprocess.Popen(
+            command(run), stdin=subprocess.PIPE, stdout=full, stderr=subprocess.PIPE, text=True
+        ) as process,
+    ):
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping"}) + "\n")
+        process.stdin.flush()
+        try:
+            assert process.wait(120) == 2
+        finally:
+            process.kill()
+        lines = process.stderr.read().splitlines()
+        assert lines[-1].startswith("error: can't answer on standard output")
+        assert not any("Traceback" in line for line in lines)
 
 
 def test_standard_input_that_is_closed_is_one_line(run):

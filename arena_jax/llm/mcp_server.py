@@ -37,6 +37,7 @@ NAME = "arena"
 PROMPT = "play"
 HANDOVER_SECONDS = 10.0  # that a resumed conversation's server waits for the one before it to end
 LOOPBACK = "127.0.0.1"
+UNWRITABLE = "can't answer on standard output: the disk behind it is full, or the client has gone"
 
 
 class Seat:
@@ -152,15 +153,21 @@ def serve_stdio(server: Server[Seat]) -> None:
 
     async def serve() -> None:
         send, messages = anyio.create_memory_object_stream[Any](0)
-        async with stdio_server() as (read, write), anyio.create_task_group() as group:
-            group.start_soon(pass_on, read, send, write)
-            await server.run(messages, write, server.create_initialization_options())
-            group.cancel_scope.cancel()
+        async with stdio_server() as (read, write):
+            try:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(pass_on, read, send, write)
+                    await server.run(messages, write, server.create_initialization_options())
+                    group.cancel_scope.cancel()
+            except anyio.get_cancelled_exc_class():
+                # standard output has failed; as on a signal, what waits for standard input can't be told to stop
+                print(f"error: {UNWRITABLE}", file=sys.stderr, flush=True)
+                os._exit(2)
 
     try:
         anyio.run(serve)
-    except* OSError as errors:  # a full disk or a closed pipe behind standard output
-        raise ArenaError(f"can't answer on standard output: {errors.exceptions[0]}") from None
+    except* OSError:
+        raise ArenaError(UNWRITABLE) from None
 
 
 def serve_http(server: Server[Seat], host: str, port: int, token: bytes) -> None:
