@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from arena_jax.errors import ArenaError, is_number, shown, unknown
 from arena_jax.ledger import statements
@@ -122,7 +123,7 @@ def call_tool(
             raise unknown("indicator", name, INDICATORS)
     bits = sum(1 << INDICATORS.index(name) for name in set(indicators))
     argument = {REVIEW: DOCUMENTS[document], ANALYZE: bits}.get(TOOLS.index(tool), 0)
-    return ToolCall(jnp.int32(TOOLS.index(tool)), jnp.int32(argument), assumptions or assume())
+    return ToolCall(np.int32(TOOLS.index(tool)), np.int32(argument), assumptions or assume())
 
 
 def assume(**assumptions: float) -> Assumptions:
@@ -139,14 +140,9 @@ def assume(**assumptions: float) -> Assumptions:
             raise ArenaError(f"assumption {name} must be {kind} in [{low:g}, {high:g}], got {shown(value)}")
     if values.get("funding", 0) > 0 and values.get("funding_month", 0) < 1:
         raise ArenaError("assumption funding needs a funding_month of at least 1 in which it arrives")
-    return Assumptions(
-        **{
-            name: jnp.asarray(
-                values.get(name, 0), dtype=jnp.int32 if name in COUNTED_ASSUMPTIONS else jnp.result_type(float)
-            )
-            for name in names
-        }
-    )
+    kinds = {name: jnp.int32 if name in COUNTED_ASSUMPTIONS else jnp.result_type(float) for name in names}
+    # NumPy scalars: ten of JAX's own would take longer than the call that they are for
+    return Assumptions(**{name: np.asarray(values.get(name, 0), dtype=kinds[name]) for name in names})
 
 
 def signals_at(scenario: Scenario, month: jax.Array) -> dict[str, jax.Array]:
