@@ -36,6 +36,15 @@ def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def check_folder(path: Path) -> None:
+    """Make a folder, if it is not there yet; raises `ArenaError` if files can't be written into it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(prefix=HALF, dir=path).close()
+    except OSError as error:
+        raise ArenaError(f"can't write to {path}: {error.strerror}") from None
+
+
 def read_secret(path: Path | None, variable: str, what: str, otherwise: str) -> bytes:
     """What a file that only its owner may read holds, or else an environment variable; white space does not count.
 

@@ -82,6 +82,20 @@ def test_a_lead_within_its_error_is_not_clear():
         assert list(ranked.order[0, 0]) == [1, 0] and ranked.clear[0, 0, 0] == is_clear
 
 
+def test_leads_of_unlike_episodes_are_tested_as_independent_ones():
+    rng = np.random.default_rng(2)
+    one, other = rng.normal(1e7, 1e6, (400, 3)), rng.normal(1.02e7, 2e6, (90, 3))
+    for shift in np.linspace(-1e6, 1e6, 21):
+        ranked = ranking({"one": one, "other": other + shift}, np.array([0.0]), np.array([1.0]), is_paired=False)
+        found = stats.ttest_ind(scores(one, 0.0, 1.0), scores(other + shift, 0.0, 1.0), equal_var=False)
+        width = (found.confidence_interval().high - found.confidence_interval().low) / 2
+        mean = scores(one, 0.0, 1.0).mean() - scores(other + shift, 0.0, 1.0).mean()
+        wider = width * stats.t.ppf(0.975, 89) / stats.t.ppf(0.975, found.df)
+        assert ranked.clear[0, 0, 0] == (abs(mean) > wider)
+    lone = ranking({"one": one, "other": other[:1]}, np.array([0.0]), np.array([1.0]), is_paired=False)
+    assert not lone.clear.any()
+
+
 def test_two_policies_change_places_where_said():
     spread = np.random.default_rng(0).normal(0, 1, (500, 3)) * [1e5, 1e5, 10]
     spread -= spread.mean(axis=0)
@@ -247,6 +261,7 @@ def test_the_command_prints_surface_grid_and_indices(monkeypatch, capsys):
     given = ["--param", "equity_logit=0:2:2", "--batch", "64"]
     out = arena(monkeypatch, capsys, *command, *given)[1]
     assert "2 environments x 64 episodes" in out and "played in 2 calls" in out and "Ranking" in out
+    assert f"Change: from equity_logit = {float(arena_jax.make().params.equity_logit):g}," in " ".join(out.split())
     found = json.loads(arena(monkeypatch, capsys, *command, *given, "--json")[1])
     assert found["size"]["calls"] == 2 and len(found["results"]) == 2
     low, high = (cell["metrics"]["score"]["mean"] for cell in found["results"][0]["cells"])

@@ -109,7 +109,7 @@ def ablations_json(ablations: Mapping[str, Ablation]) -> list[dict[str, Any]]:
 def ablation_rows(result: Mapping[str, Any]) -> list[dict[str, str]]:
     """One policy's default world, then each effect, as text by heading, from `ablations_json`."""
     headings = {name: METRICS[name].heading for name in EFFECTS}
-    default = {headings[name]: figure(METRICS[name].unit, result["default"][name]["mean"]) for name in EFFECTS}
+    default = {headings[name]: _with_interval(METRICS[name].unit, result["default"][name]) for name in EFFECTS}
     rows = [{"": "default"} | default | {"Beyond the sum": "", "Paper": ""}]
     for effect in result["effects"]:
         cells = {headings[name]: signed(METRICS[name].unit, effect["differences"][name]) for name in EFFECTS}
@@ -130,10 +130,16 @@ def ablation_table(result: Mapping[str, Any], source: str) -> Table:
     for row in rows:
         table.add_row(*map(escape, row.values()))
     table.caption = (
-        "Differences from the default on the same worlds, with 95% intervals (paired). Beyond the sum: a pair's effect "
-        f"on survival less those of its two switches. Last column: {source}."
+        "In brackets 95% intervals; below the default differences from it on the same worlds (paired). Beyond the "
+        f"sum: a pair's effect on survival less those of its two switches. Last column: {source}."
     )
     return table
+
+
+def _with_interval(unit: str, found: Mapping[str, Any]) -> str:
+    """As `signed` has a difference, so that a column reads alike."""
+    text = figure(unit, found["mean"])
+    return text if found["low"] is None else f"{text} ({interval(unit, found['low'], found['high'])})"
 
 
 def _difference(found: Contrast) -> dict[str, float | None]:

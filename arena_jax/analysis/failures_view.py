@@ -55,11 +55,16 @@ def notes(found: Failures, months: Sequence[int]) -> str:
     return f"Alive after {survival_line(found.survival, months)}.{stopped}{pooled}"
 
 
+def failures_heading(found: Failures) -> str:
+    """The name of one set of records, with n and seeds."""
+    return f"{found.label}, n {found.n:,}" + (f", {found.seeds}" if found.seeds else "")
+
+
 def failures_tables(found: Sequence[Failures], title: str, months: Sequence[int]) -> list[Table]:
     """A table for each set of records; `months`: where the survival function is told."""
     tables: list[Table] = []
     for one in found:
-        heading = f"{escape(one.label)}, n {one.n:,}" + (f", {one.seeds}" if one.seeds else "")
+        heading = escape(failures_heading(one))
         table = plain_table(f"{title}\n{heading}" if not tables else heading)
         rows = failures_rows(one)
         for name in rows[0]:

@@ -156,18 +156,20 @@ def _place(found: Mapping[str, Any], shown: Callable[[float], str]) -> str:
     return f"{value} ({low} to {high})"
 
 
-def grid_tables(grids: Mapping[str, Sequence[Cell]], size: str) -> list[Table | str]:
-    """A table a policy, a row an environment; for several policies their ranking; a note with the grid's size."""
+def grid_tables(grids: Mapping[str, Sequence[Cell]], size: str, own: Mapping[str, float]) -> list[Table | str]:
+    """A table a policy, a row an environment; for several policies their ranking; a note with the grid's size.
+
+    own: the values of the varied parameters that changes are counted from.
+    """
     tables = [_grid_table(label, cells) for label, cells in grids.items()]
-    note = f"\n{size}. In brackets 95% intervals. Change: from the parameters' own values, paired on the same episodes."
+    base = ", ".join(f"{name} = {value:.6g}" for name, value in own.items())
+    note = f"\n{size}. In brackets 95% intervals. Change: from {base}, paired on the same episodes."
     if len(grids) == 1:
         return [*tables, note]
     named = ", ".join(
         f"{letter}: {escape(label)}" for letter, label in zip(string.ascii_uppercase, grids, strict=False)
     )
-    note += (
-        f"\n{named}; by mean score, the best first. tau: Kendall's, against the order with the parameters' own values."
-    )
+    note += f"\n{named}; by mean score, the best first. tau: Kendall's, against the order at those values."
     return [*tables, _rankings_table(grids), note]
 
 
@@ -243,7 +245,8 @@ def sobol_tables(results: Mapping[str, Indices], size: str) -> list[Table]:
     tables = [_sobol_table(label, indices) for label, indices in results.items()]
     tables[-1].caption = (
         f"{size}. Shares of the variance of a metric's mean that a parameter explains alone (first) and with all its "
-        "interactions (total), uniform over the ranges; in brackets 95% bootstrap intervals."
+        "interactions (total), uniform over the ranges; in brackets 95% bootstrap intervals. Estimates, so they may "
+        "fall below 0 or above 1: more points (--sobol) bring them nearer."
     )
     return tables
 

@@ -29,7 +29,7 @@ class Ranking:
 
     policies: P labels, as given. tool_costs: float64[L], $. multiples: float64[M]. means: float64[P, L, M], $.
     order: int64[L, M, P], indices of `policies`, the best first. clear: bool[L, M, P - 1], whether the lead of place k
-    over place k + 1 is told from zero (95%, paired). tau: float64[L, M], Kendall's tau-b of the means against those at
+    over place k + 1 is told from zero (95%). tau: float64[L, M], Kendall's tau-b of the means against those at
     the default λ and m; NaN for one policy and where all are equal.
     """
 
@@ -86,18 +86,24 @@ def surface(terms: np.ndarray, tool_costs: np.ndarray, multiples: np.ndarray) ->
     return multiples[None, :] * revenue + cash - tool_costs[:, None] * calls
 
 
-def ranking(terms: Mapping[str, np.ndarray], tool_costs: np.ndarray, multiples: np.ndarray) -> Ranking:
-    """Policies by mean score over a grid, from the `score_terms` of each over the same episodes in the same order."""
+def ranking(
+    terms: Mapping[str, np.ndarray], tool_costs: np.ndarray, multiples: np.ndarray, is_paired: bool = True
+) -> Ranking:
+    """Policies by mean score over a grid, from the `score_terms` of each.
+
+    is_paired: over the same episodes in the same order; else leads are tested as those of independent samples.
+    """
     from scipy import stats  # a second of start-up that only a finished rollout pays
 
-    if len({len(found) for found in terms.values()}) != 1:
+    if is_paired and len({len(found) for found in terms.values()}) != 1:
         raise ArenaError(f"a ranking needs policies played over the same episodes, got {_sizes(terms)}")
     policies, found = tuple(terms), list(terms.values())
     means = np.stack([surface(one, tool_costs, multiples) for one in found])
     at_default = [scores(one, DEFAULT_TOOL_COST, DEFAULT_MULTIPLE).mean() for one in found]
     order = np.argsort(-means, axis=0, kind="stable").transpose(1, 2, 0)
     clear, tau = np.zeros((*means.shape[1:], len(found) - 1), dtype=bool), np.full(means.shape[1:], np.nan)
-    leads = {(i, j): _Lead.of(found[i] - found[j]) for i, j in itertools.combinations(range(len(found)), 2)}
+    lead = _Lead.paired if is_paired else _Lead.unpaired
+    leads = {(i, j): lead(found[i], found[j]) for i, j in itertools.combinations(range(len(found)), 2)}
     for cell in np.ndindex(*means.shape[1:]):
         weights = np.array([multiples[cell[1]], 1.0, -tool_costs[cell[0]]])
         # the better of two leads, so the lead is clear of zero on that side
@@ -118,7 +124,7 @@ def crossing(one: np.ndarray, other: np.ndarray) -> tuple[Crossing, Crossing]:
 
     one, other: `score_terms` of the same episodes.
     """
-    lead = _Lead.of(one - other)
+    lead = _Lead.paired(one, other)
     return (
         lead.crossing(np.array([DEFAULT_MULTIPLE, 1.0, 0.0]), np.array([0.0, 0.0, -1.0])),
         lead.crossing(np.array([0.0, 1.0, -DEFAULT_TOOL_COST]), np.array([1.0, 0.0, 0.0])),
@@ -148,8 +154,16 @@ class _Lead:
     covariance: np.ndarray
 
     @classmethod
-    def of(cls, difference: np.ndarray) -> _Lead:
-        return cls(len(difference), difference.mean(axis=0), np.atleast_2d(np.cov(difference.T, ddof=0)))
+    def paired(cls, one: np.ndarray, other: np.ndarray) -> _Lead:
+        difference = one - other
+        return cls(len(difference), difference.mean(axis=0), np.cov(difference.T, ddof=0))
+
+    @classmethod
+    def unpaired(cls, one: np.ndarray, other: np.ndarray) -> _Lead:
+        """Of two independent samples, with the degrees of freedom of the smaller one (Welch has as many at least)."""
+        n = min(len(one), len(other))
+        parts = [np.cov(terms.T, ddof=0) / max(len(terms) - 1, 1) for terms in (one, other)]
+        return cls(n, one.mean(axis=0) - other.mean(axis=0), (n - 1) * (parts[0] + parts[1]))
 
     def is_clear(self, weights: np.ndarray) -> bool:
         m2 = max(float(weights @ self.covariance @ weights), 0.0) * self.n

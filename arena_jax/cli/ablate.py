@@ -8,11 +8,14 @@ import typer
 
 from arena_jax.analysis.ablation import ablate, combinations, rq2_switches
 from arena_jax.analysis.contrast_view import ablation_table, ablations_json
+from arena_jax.analysis.sources import plain_params
+from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, EnvSet, Policies, Scenarios, Seed, World
 from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
 from arena_jax.params import parse_overrides
 from arena_jax.policies import make_policies
+from arena_jax.scenario import digest
 from arena_jax.worlds import parse_worlds
 
 
@@ -52,7 +55,9 @@ def ablate_command(
         }  # fmt: skip
     results = ablations_json(found)
     if as_json:
+        env = make(scenario=scenario, **overrides)
         about = run_about(seed, env_set, scenario, worlds) | {"episodes": episodes, "source": source}
+        about |= {"parameters": plain_params(env.params), "trajectory": None if worlds else digest(env.scenario)}
         print_json(about | {"results": results})
         return
     console = table_console()

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from arena_jax.analysis.report.build import report_figures, report_page
-from arena_jax.analysis.report.png import png
+from arena_jax.analysis.report.png import check_png, png
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import Directories, SkipUnfinished, check_page
 from arena_jax.cli.output import read_with_progress
@@ -43,6 +43,8 @@ def report_command(
       arena-jax report runs/two runs/agents --ablation relaxed.json --out page.html
     """
     check_page(out)
+    if png_folder is not None:
+        check_png(png_folder)
     sources = read_with_progress(directories, skip_unfinished)
     figures = report_figures(sources, ablation)
     pictures = {} if png_folder is None else {f"{one.key}.png": png(one) for one in figures if not one.missing}

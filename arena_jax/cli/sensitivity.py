@@ -106,7 +106,8 @@ def sensitivity_command(
         tables: Sequence[Table | str]
         if sobol is None:
             cells = {spec: grid_cells(env, spec, values, play(spec), episodes, seed) for spec in policy}
-            rows, tables = grid_json(cells), grid_tables(cells, str(size))
+            own = {one.name: float(getattr(env.params, one.name)) for one in ranges}
+            rows, tables = grid_json(cells), grid_tables(cells, str(size), own)
         else:
             indices = {spec: sobol_indices(play(spec), values, sobol) for spec in policy}
             rows, tables = sobol_json(indices), sobol_tables(indices, str(size))
@@ -116,7 +117,8 @@ def sensitivity_command(
         console.print(title, *tables, sep="\n", highlight=False)
 
 
-def _scoring_axes(ranges: Sequence[Range], params: Params) -> list[np.ndarray]:
+def _scoring_axes(ranges: Sequence[Range], params: Params) -> tuple[np.ndarray, np.ndarray]:
     """The values of λ and of m; one that is not varied is that of the environment."""
     values = grid(ranges)
-    return [np.unique(np.asarray(values.get(name, getattr(params, name)), np.float64)) for name in SCORING]
+    tool_costs, multiples = (np.unique(np.asarray(values.get(n, getattr(params, n)), np.float64)) for n in SCORING)
+    return tool_costs, multiples

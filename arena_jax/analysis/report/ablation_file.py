@@ -8,12 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arena_jax.analysis.sources import Sources, plain_params
-from arena_jax.arena import make
+from arena_jax.analysis.sources import Sources
 from arena_jax.errors import ArenaError
-from arena_jax.params import parse_overrides
 from arena_jax.parts import differences
-from arena_jax.scenario import digest
 
 CHANGED = ("full_survival", "score")  # the metrics that are drawn
 
@@ -38,13 +35,14 @@ class Relaxed:
 
 @dataclass(frozen=True)
 class AblationFile:
-    """The effects by policy. scenario: path of an own world. scenarios: what several worlds are, and how many."""
+    """The effects by policy. trajectory: SHA-256 of one world. scenarios: what several worlds are, and how many."""
 
     version: str
     seed: int
     episodes: int
     env_set: tuple[str, ...]
-    scenario: str | None
+    parameters: dict[str, Any]
+    trajectory: str | None
     scenarios: dict[str, Any] | None
     results: dict[str, tuple[Relaxed, ...]]
 
@@ -60,13 +58,10 @@ def read_ablation(path: Path, sources: Sources) -> AblationFile:
     ground = sources.ground
     if found.version != ground.version:
         raise ArenaError(f"{path} is of arena_jax {found.version}, the records of {ground.version}")
-    env = make(scenario=found.scenario, **parse_overrides(list(found.env_set)))
-    if plain_params(env.params) != ground.parameters:
-        raise ArenaError(
-            f"{path} is of other parameters ({', '.join(found.env_set) or 'the defaults'}) than the records"
-        )
+    if unlike := next(differences({"": found.parameters}, {"": ground.parameters}, ()), None):
+        raise ArenaError(f"{path} is of other parameters than the records ({unlike.removeprefix('.')})")
     several = None if found.scenarios is None else {k: v for k, v in found.scenarios.items() if k != "worlds"}
-    mine = {"scenarios": several, "trajectory": digest(env.scenario) if several is None else None}
+    mine = {"scenarios": several, "trajectory": found.trajectory}
     theirs = {"scenarios": ground.scenarios, "trajectory": ground.trajectory}
     if unlike := next(differences(mine, theirs, ()), None):
         raise ArenaError(f"{path} is of other worlds than the records ({unlike})")
@@ -79,7 +74,8 @@ def _file(data: Any) -> AblationFile:
         seed=_a(int, data["seed"]),
         episodes=_a(int, data["episodes"]),
         env_set=tuple(_a(str, pair) for pair in _a(list, data["env_set"])),
-        scenario=None if data["scenario"] is None else _a(str, data["scenario"]),
+        parameters=_a(dict, data["parameters"]),
+        trajectory=None if data["trajectory"] is None else _a(str, data["trajectory"]),
         scenarios=None
         if data["scenarios"] is None
         else _a(dict, data["scenarios"]) | {"worlds": _a(int, data["scenarios"]["worlds"])},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from arena_jax.analysis.failures import failures
-from arena_jax.analysis.failures_view import CAPTION, failures_rows, notes
+from arena_jax.analysis.failures_view import CAPTION, failures_heading, failures_rows, notes
 from arena_jax.analysis.report.ablation_file import read_ablation
 from arena_jax.analysis.report.charts import (
     cash_fans,
@@ -49,12 +49,16 @@ def report_page(sources: Sources, figures: list[Figure]) -> bytes:
 
 
 def _failures_section(sources: Sources) -> str:
-    body = ""
-    for found in failures(sources):
+    body, every = "", failures(sources)
+    last = max(len(found.survival.share) for found in every) - 1
+    for found in every:
         rows = failures_rows(found)
         table = DataTable([name or "Figure" for name in rows[0]], [list(row.values()) for row in rows])
         body += data_table(
-            table, f"{found.label}, n {found.n:,}", is_open=not body, note=notes(found, sources.ground.crisis_months)
+            table,
+            failures_heading(found),
+            is_open=not body,
+            note=notes(found, [*sources.ground.crisis_months, last]),
         )
     return section(
         "failures", "How companies fail (RQ3)", body, f"{CAPTION} {sources.caveat}".rstrip(), provenance(sources)

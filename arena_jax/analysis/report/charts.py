@@ -269,7 +269,8 @@ def cash_fans(sources: Sources) -> Figure:
             Line(Style("", BLUE), month, p50, p25, p75, notes=notes),
         ]
         x, y = Axis("month", "month", 0, float(month[-1])), Axis("cash", "$", min(0.0, float(p5.min())))
-        panels.append(Panel(f"{label}\nn {found.n:,}", x, y, marks))
+        heading = f"{label}\nn {found.n:,}, alive in month {month[-1]}: {found.alive[-1]:,}"
+        panels.append(Panel(heading, x, y, marks))
         columns.append(
             [f"{money(p50[m])} ({money(p5[m])} to {money(p95[m])}), {found.alive[m]:,} alive" for m in month]
         )

@@ -223,7 +223,8 @@ def limits(panel: Panel) -> tuple[float, float, float, float]:
     found = []
     for axis, values in ((panel.x, xs), (panel.y, ys)):
         every = np.concatenate([np.ravel(value) for value in values])
-        low, high = float(np.nanmin(every)), float(np.nanmax(every))
+        low = float(np.nanmin(every)) if math.isnan(axis.low) else axis.low
+        high = float(np.nanmax(every)) if math.isnan(axis.high) else axis.high
         room = 0.04 * (high - low) or 1.0
-        found += [low - room if math.isnan(axis.low) else axis.low, high + room if math.isnan(axis.high) else axis.high]
+        found += [low - room if math.isnan(axis.low) else low, high + room if math.isnan(axis.high) else high]
     return found[0], found[1], found[2], found[3]

@@ -26,7 +26,7 @@ from arena_jax.analysis.report.figures import (
     Tiles,
 )
 from arena_jax.analysis.sources import Sources
-from arena_jax.analysis.surface import DEFAULT_MULTIPLE, DEFAULT_TOOL_COST, ranking, score_terms, surface, written_order
+from arena_jax.analysis.surface import DEFAULT_MULTIPLE, DEFAULT_TOOL_COST, ranking, score_terms, written_order
 from arena_jax.analysis.table import figure, interval, money
 
 POINTS = 21  # of each axis of the map
@@ -48,17 +48,10 @@ def ranking_map(sources: Sources) -> Figure:
         only = "A ranking needs the records of two policies or players."
         return Figure("ranking", title, about, provenance(sources), missing=only)
     terms = {source.label: score_terms(source.record) for source in sources.sources}
-    if len({source.draws for source in sources.sources}) == 1:
-        found = ranking(terms, TOOL_COSTS, MULTIPLES)
-        order, clear = found.order, found.clear
-        about += " =: a lead that is not told from zero (95%, paired)."
-    else:
-        means = np.stack([surface(one, TOOL_COSTS, MULTIPLES) for one in terms.values()], axis=-1)
-        order = np.argsort(-means, axis=-1, kind="stable")
-        clear = np.diff(np.take_along_axis(means, order, axis=-1), axis=-1) != 0.0
-        about += (
-            " =: equal means. Whether a lead is more than luck is not tested: the sources do not share their episodes."
-        )
+    is_paired = len({source.draws for source in sources.sources}) == 1
+    found = ranking(terms, TOOL_COSTS, MULTIPLES, is_paired)
+    order, clear = found.order, found.clear
+    about += f" =: a lead that is not told from zero (95%, {'' if is_paired else 'un'}paired)."
     names = [str(place + 1) for place in range(len(terms))]
     written = np.array(
         [

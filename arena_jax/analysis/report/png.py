@@ -6,6 +6,7 @@ import re
 import textwrap
 from collections.abc import Callable
 from io import BytesIO
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from arena_jax.analysis.report.figures import (
     ticks,
 )
 from arena_jax.errors import ArenaError
+from arena_jax.files import check_folder
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (9, 3))}
 _SYMBOLS = {"dot": "o", "hollow": "o", "square": "s", "diamond": "D", "x": "X"}
@@ -38,14 +40,21 @@ _PAPER = {"facecolor": "white", "alpha": 0.8, "linewidth": 0, "pad": 0.5}  # beh
 _SETTINGS: Any = {"text.parse_math": False, "font.size": 9, "font.family": "DejaVu Sans"}  # a dollar is no formula
 
 
-def png(figure: Figure) -> bytes:
-    """A figure that has panels, with its legend, what it shows and where it is from."""
+def check_png(folder: Path) -> None:
+    """Refuse a folder that can't be written, or a missing matplotlib, before anything is read or played."""
     try:
-        import matplotlib as mpl
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure as Drawing
+        import matplotlib as mpl  # noqa: F401
     except ImportError:
         raise ArenaError("a PNG needs matplotlib: pip install 'arena_jax[report]'") from None
+    check_folder(folder)
+
+
+def png(figure: Figure) -> bytes:
+    """A figure that has panels, with its legend, what it shows and where it is from."""
+    import matplotlib as mpl
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Drawing
+
     across = min(len(figure.panels), figure.across)
     down = -(-len(figure.panels) // across)
     rows = max(len(panel.y.rows) for panel in figure.panels)
