@@ -174,7 +174,13 @@ def test_the_page_says_what_it_shows(replayed):
     assert not re.findall(r'(?:src|href)="(?!#|data:,)', re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL))
     for figure in replay_figures(replayed):
         assert "seed 3, episode 14" in figure.source
-        assert len(figure.table.rows) == len(replayed.months)
+    cash, requests, chances = replay_figures(replayed)
+    assert len(cash.table.rows) == len(chances.table.rows) == len(replayed.months)
+    asked, received, refused = requests.panels[0].marks[-3:]
+    record = replayed.record
+    assert (len(asked.x), asked.rows) == (record["requests"], [0] * record["requests"])
+    assert len(asked.x) > 0 and len({*received.x, *refused.x}) == sum(bool(row[3]) for row in requests.table.rows)
+    assert [row[1] for row in requests.table.rows if row[2]] == [f"{month:.0f}" for month in asked.x]
 
 
 def test_replay_on_the_command_line(monkeypatch, capsys, journal, tmp_path):

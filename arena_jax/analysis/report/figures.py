@@ -23,7 +23,7 @@ BLUE, ORANGE, GREY = PALETTE[0], PALETTE[1], "#595959"
 class Style:
     """Colour, dash and the name that the legend has for it.
 
-    shape: line, area or hatched; of marks at points dot, hollow, square, diamond or x.
+    shape: line, area or hatched; of marks at points dot, hollow or diamond.
     """
 
     label: str

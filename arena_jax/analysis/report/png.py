@@ -31,7 +31,7 @@ from arena_jax.errors import ArenaError
 from arena_jax.files import check_folder
 
 _DASHES: dict[str, Any] = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (9, 3))}
-_SYMBOLS = {"dot": "o", "hollow": "o", "square": "s", "diamond": "D", "x": "X"}
+_SYMBOLS = {"dot": "o", "hollow": "o", "diamond": "D"}
 _WIDTH, _HEIGHT, _ROW, _TEXT_LINE = 10.0, 2.9, 0.42, 0.18  # inches: page, panel, row of a panel, line of text
 _TITLE = {1: 110, 2: 60, 3: 40}  # characters of a panel's title, by panels side by side
 _NOTE = 150  # characters of a line of the foot

@@ -17,6 +17,7 @@ from arena_jax.analysis.report.figures import (
     Line,
     Mark,
     Panel,
+    Points,
     Style,
 )
 from arena_jax.analysis.report.page import data_table, figure_section, page, section
@@ -30,9 +31,10 @@ from arena_jax.version import __version__
 
 _TRUE = Style("true cash as the month opens", PALETTE[0])
 _SHOWN = Style("cash that the agent verified", PALETTE[6], shape="hollow")
-_ASKED = Style("request made", PALETTE[5], shape="square")
-_RECEIVED = Style("money arrives", PALETTE[2], shape="diamond")
-_REFUSED = Style("refusal becomes known", PALETTE[1], shape="x")
+# lanes of their own, since a request and the answer to another can fall together
+_ASKED = Style("request made", PALETTE[5], shape="dot")
+_RECEIVED = Style("money arrives", PALETTE[2], shape="dot")
+_REFUSED = Style("refusal becomes known", PALETTE[1], shape="dot")
 _EQUITY, _DEBT = Style("chance of equity", PALETTE[0]), Style("chance of debt", PALETTE[3], dash="dash")
 
 
@@ -49,12 +51,21 @@ def replay_figures(replay: Replay) -> list[Figure]:
     notes = [f"{m.date}, month {m.month}: true cash {money(m.opening_cash)}; {m.decided}" for m in months]
     marks: list[Mark] = [*spans, Line(_TRUE, *ends, notes=[*notes, f"the end: {money(months[-1].closing_cash)}"])]
     told = lambda m: "; ".join(settlement_text(settled) for settled in m.settled)
+    seen = [(m, shown) for m, shown in zip(months, verified, strict=True) if shown is not None]
     dots = [
-        *_dots(_SHOWN, replay, lambda m: _verified(m) is not None, lambda m: f"verified {money(_verified(m) or 0)}"),
-        *_dots(_ASKED, replay, lambda m: m.decided.startswith("ask"), lambda m: m.decided),
-        *_dots(_RECEIVED, replay, lambda m: any(s.received for s in m.settled), told, at_end=True),
-        *_dots(_REFUSED, replay, lambda m: any(not s.received for s in m.settled), told, at_end=True),
+        Dots(
+            _SHOWN,
+            np.array([m.month for m, _ in seen], dtype=float),
+            np.array([m.opening_cash for m, _ in seen]),
+            [f"{m.date}: verified {money(shown)}" for m, shown in seen],
+        )
     ]
+    lanes = [
+        _lane(0, _ASKED, [m for m in months if _asks(m)], lambda m: m.decided),
+        _lane(1, _RECEIVED, [m for m in months if any(s.received for s in m.settled)], told, at_end=True),
+        _lane(2, _REFUSED, [m for m in months if any(not s.received for s in m.settled)], told, at_end=True),
+    ]
+    names = [one.style.label for one in lanes]
     rows = [
         [m.date, str(m.month), money(m.opening_cash), "" if shown is None else money(shown), m.decided, told(m)]
         for m, shown in zip(months, verified, strict=True)
@@ -77,9 +88,27 @@ def replay_figures(replay: Replay) -> list[Figure]:
             "growth that make the crises.",
             source=source,
             summary=f"Cash goes from {money(cash[0])} to {money(months[-1].closing_cash)}; the end: {replay.status}.",
-            panels=[Panel("", axis, Axis("cash", "$"), [*marks, *dots])],
-            legend=(_TRUE, *[one.style for one in dots]),
+            panels=[Panel("", axis, Axis("cash", "$"), [*marks, *(dots if seen else [])])],
+            legend=(_TRUE, _SHOWN) if seen else (_TRUE,),
             table=DataTable(("Date", "Month", "True cash", "Verified", "Decided", "Settled at its end"), rows),
+        ),
+        Figure(
+            key="requests",
+            title="Requests and answers",
+            about="When money was asked for, and when it came or was refused. A request stands at its month, an answer "
+            "at the end of the month that it settles in.",
+            source=source,
+            summary=", ".join(f"{name}: {len(lane.x)}" for name, lane in zip(names, lanes, strict=True)) + ".",
+            panels=[Panel("", axis, Axis("", rows=names), [*spans, *lanes])],
+            missing="" if len(lanes[0].x) else "Nothing was asked for.",
+            table=DataTable(
+                ("Date", "Month", "Asked", "Settled at its end"),
+                [
+                    [m.date, str(m.month), m.decided if _asks(m) else "", told(m)]
+                    for m in months
+                    if _asks(m) or m.settled
+                ],
+            ),
         ),
         Figure(
             key="chances",
@@ -113,20 +142,15 @@ def _verified(month: Month) -> float | None:
     return float(shown[-1]) if shown else None
 
 
-def _dots(
-    look: Style,
-    replay: Replay,
-    is_marked: Callable[[Month], bool],
-    told: Callable[[Month], str],
-    at_end: bool = False,
-) -> list[Dots]:
-    """Marks on the line of cash in the months that `is_marked` picks, as they open or as they end."""
-    chosen = [m for m in replay.months if is_marked(m)]
-    if not chosen:
-        return []
+def _asks(month: Month) -> bool:
+    return month.decided.startswith("ask")
+
+
+def _lane(row: int, look: Style, chosen: list[Month], told: Callable[[Month], str], at_end: bool = False) -> Points:
+    """Marks in a row of their own, at the opening or at the end of the chosen months."""
     x = np.array([m.month + at_end for m in chosen], dtype=float)
-    y = np.array([m.closing_cash if at_end else m.opening_cash for m in chosen])
-    return [Dots(look, x, y, [f"{m.date}: {told(m)}" for m in chosen])]
+    nothing = np.full(len(chosen), np.nan)
+    return Points(look, [row] * len(chosen), x, nothing, nothing, [f"{m.date}: {told(m)}" for m in chosen])
 
 
 def replay_page(replay: Replay) -> bytes:
@@ -146,7 +170,7 @@ def replay_page(replay: Replay) -> bytes:
         "True is what a tool would have shown in that month with the books closed; of a projection, the cash that came."
     )
     sections.append(section("months", "Month by month", body, about, f"{replay.player}, {replay.episode}"))
-    links = [("cash", "Cash"), ("chances", "Chances"), ("months", "Month by month")]
+    links = [("cash", "Cash"), ("requests", "Requests"), ("chances", "Chances"), ("months", "Month by month")]
     return page(f"{ENVIRONMENTS[0]}: one episode of {replay.player}", facts, sections, links)
 
 

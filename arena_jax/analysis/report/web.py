@@ -44,7 +44,7 @@ def plot(panel: Panel, is_alone: bool) -> str:
     for mark in panel.marks:
         _DRAW[type(mark)](go, drawing, mark)
     left, right, low, high = limits(panel)
-    height = _WIDE_HEIGHT if is_alone else _HEIGHT
+    height = _WIDE_HEIGHT if is_alone and not panel.y.rows else _HEIGHT
     most = 11 if is_alone and panel.x.unit == "month" else 4 if panel.x.unit == "$" else 5
     x_ticks, y_ticks = ticks(panel.x, left, right, most), ticks(panel.y, low, high)
     drawing.update_layout(
@@ -221,7 +221,7 @@ _DRAW: dict[type, Callable[[Any, Any, Any], None]] = {
 }  # fmt: skip
 
 
-_SWATCHES = {"square": "M12 2h10v10H12z", "diamond": "M17 1l6 6-6 6-6-6z", "x": "M12 2l10 10M22 2L12 12"}
+_DIAMOND = "M17 1l6 6-6 6-6-6z"
 
 
 def swatch(style: Style) -> str:
@@ -233,8 +233,8 @@ def swatch(style: Style) -> str:
     elif style.shape in ("dot", "hollow"):
         face = "white" if style.shape == "hollow" else color
         inner = f'<circle cx="17" cy="7" r="5" fill="{face}" stroke="{color}" stroke-width="2"/>'
-    elif style.shape in _SWATCHES:
-        inner = f'<path d="{_SWATCHES[style.shape]}" fill="{color}" stroke="{color}" stroke-width="2"/>'
+    elif style.shape == "diamond":
+        inner = f'<path d="{_DIAMOND}" fill="{color}" stroke="{color}" stroke-width="2"/>'
     else:
         inner = f'<rect x="3" y="1" width="28" height="12" fill="{color}"/>'
         if style.shape == "hatched":
