@@ -16,7 +16,8 @@ _STYLE = """
 :root { color-scheme: light; }
 * { box-sizing: border-box; }
 body { font: 16px/1.5 system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif; color: #1a1a1a; background: #fff;
-  max-width: 72rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+  max-width: 82rem; margin: 0 auto; padding: 1rem; overflow-wrap: anywhere; }
+p { max-width: 72rem; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: .5rem 0; }
 h2 { font-size: 1.25rem; margin: 0 0 .25rem; }
 a { color: #0b5394; }
@@ -34,10 +35,10 @@ figure { margin: .5rem 0; }
 .warning { border-left: .3rem solid #D55E00; padding: .25rem .75rem; background: #fdf1ea; }
 .missing { border: 1px dashed #888; padding: .75rem; }
 .table { overflow-x: auto; max-height: 44rem; overflow-y: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
+table { border-collapse: collapse; font-size: .8rem; font-variant-numeric: tabular-nums; }
+th, td { padding: .25rem .25rem; text-align: right; border-bottom: 1px solid #ddd; vertical-align: top;
   overflow-wrap: normal; }
-th:first-child { text-align: left; min-width: 8rem; max-width: 16rem; overflow-wrap: anywhere; }
+th:first-child { text-align: left; min-width: 6rem; max-width: 16rem; overflow-wrap: anywhere; }
 thead th { position: sticky; top: 0; background: #f3f3f3; }
 tbody th { font-weight: 400; }
 details { margin: .5rem 0; } summary { cursor: pointer; color: #0b5394; }
