@@ -17,6 +17,7 @@ from typing import Any, overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from arena_jax.arena import Arena
 from arena_jax.checks import check_policy, checked_action, checked_assumptions
@@ -35,6 +36,7 @@ DEFAULT_BATCH = 16_384
 # on a CPU with wide vectors LLVM otherwise uses half of them; without effect elsewhere
 COMPILER_OPTIONS = {"xla_cpu_prefer_vector_width": 512}
 _LANES = 64
+_SPREAD = ("gpu", "tpu")  # platforms whose local devices share a batch; those of a CPU share its cores already
 _BLOCK = 12  # months played between two looks at whether any episode goes on
 _TRIED: set[Any] = set()  # kinds of environment and policy that have been traced once and found sound
 
@@ -185,7 +187,7 @@ def rollout(
     policy: a pytree of options (one compilation for all their values), or any hashable object with a policy's
         methods, which is compiled in: don't change it afterwards.
     key: the run key; an episode's key is fold_in(key, index), so its outcome depends on neither batch nor order.
-    batch: episodes played at once; more use more memory.
+    batch: episodes played at once, over all local devices of an accelerator; more use more memory.
     pad_to: lanes, up to `batch`, that fewer episodes are played in, so that calls of unlike size share a compilation.
     record: fields (`arena_jax.trajectory.RECORDERS`) to return beside the record, a dict of arrays [episodes, T] with
         the mask "alive": what follows an episode's end is not meant to be read.
@@ -209,18 +211,29 @@ def rollout(
         check_count(name, value, low, POLICY_STREAM)
     if first + episodes > POLICY_STREAM:
         raise ArenaError(f"episode indices must stay below {POLICY_STREAM}, got {first + episodes - 1}")
+    sharding = _sharding((env, key, policy))
     # whole vectors of the processor only: a remainder loop might round differently
-    size = -(-min(batch, max(episodes, pad_to)) // _LANES) * _LANES
+    lanes = _LANES * (sharding.num_devices if sharding else 1)
+    size = -(-min(batch, max(episodes, pad_to)) // lanes) * lanes
     dynamic, static = (None, policy) if is_opaque(policy) else (policy, None)
     parts = []
     for start in range(first, first + episodes, size):
         wanted = min(size, first + episodes - start)
-        indices = (start + np.arange(size, dtype=np.uint64)).astype(np.uint32)
-        played = play_batch(env, dynamic, key, jnp.asarray(indices), policy_static=static, fields=fields)
+        indices = jax.device_put((start + np.arange(size, dtype=np.uint64)).astype(np.uint32), sharding)
+        played = play_batch(env, dynamic, key, indices, policy_static=static, fields=fields)
         parts.append(jax.tree.map(lambda leaf: np.asarray(leaf)[:wanted], played))  # noqa: B023
         on_progress(wanted)
     outcome, months = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
     return (outcome, months) if fields else outcome
+
+
+def _sharding(arguments: Any) -> NamedSharding | None:
+    """How a batch is spread: over all local devices of an accelerator, unless told where by JAX's means."""
+    devices = jax.local_devices()
+    is_placed = any(getattr(leaf, "committed", False) for leaf in jax.tree.leaves(arguments))
+    if is_placed or jax.config.values["jax_default_device"] is not None or devices[0].platform not in _SPREAD:
+        return None
+    return NamedSharding(Mesh(np.array(devices), ("episodes",)), PartitionSpec("episodes"))
 
 
 def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
