@@ -1,11 +1,13 @@
-"""Files that are written whole or not at all, and those that only their owner may read."""
+"""Files: written whole or not at all, in folders that may have come from anywhere, or for their owner alone to read."""
 
 from __future__ import annotations
 
+import json
 import os
 import stat
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from arena_jax.errors import ArenaError
 
@@ -43,6 +45,24 @@ def check_folder(path: Path) -> None:
         tempfile.TemporaryFile(prefix=HALF, dir=path).close()
     except OSError as error:
         raise ArenaError(f"can't write to {path}: {error.strerror}") from None
+
+
+def own_file(directory: Path, name: str) -> Path:
+    """The path of a file in a run directory, which may have come from anywhere: no link, pipe or device on the way."""
+    path = directory
+    for part in Path(name).parts:
+        path = path / part
+        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
+            raise ArenaError(f"{path} is a link or a device; a run directory holds its own files")
+    return path
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; raises `ArenaError` if it is none, or too deep."""
+    try:
+        return json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise ArenaError(f"can't read {path}: {getattr(error, 'strerror', None) or 'not JSON'}") from None
 
 
 def read_secret(path: Path | None, variable: str, what: str, otherwise: str) -> bytes:

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from arena_jax.errors import ArenaError, check_count
-from arena_jax.files import HALF, write_atomic
+from arena_jax.errors import ArenaError, check_count, printable
+from arena_jax.files import HALF, own_file, read_json, write_atomic
+from arena_jax.scenario import MAX_HORIZON
 from arena_jax.structs import Record
 
 PART = 16_384  # episodes
@@ -30,6 +31,8 @@ MAX_WORLD_EPISODES = 64 * PART  # of one of several worlds: a part holds whole w
 MAX_EPISODES = 2**32 - 2  # indices are 32-bit words, and the last two are not for episodes
 MANIFEST = "manifest.json"
 FORMAT = 3
+_HUGE = 1e18  # above any figure of a record or parameter
+_LONGEST = 1_000  # characters of a text in a manifest, or of a value in a message
 Months = dict[str, np.ndarray]
 # manifest fields in which one run may differ: always the machine, between shards their share
 _MACHINE, _SHARD = ("device",), ("device", "shard")
@@ -80,7 +83,8 @@ def policy_folder(number: int, spec: str) -> str:
     return f"{number:02d}-{re.sub(r'[^A-Za-z0-9.=+-]+', '_', spec)[:60]}"
 
 
-def _write_table(path: Path, columns: dict[str, np.ndarray]) -> None:
+def write_columns(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Write arrays of one length as a Parquet file, whole or not at all."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -99,26 +103,24 @@ def write_part(folder: Path, split: Split, start: int, record: Record, months: M
         rows, month = np.nonzero(months["alive"])
         fields = {name: values[rows, month] for name, values in months.items() if name != "alive"}
         columns = {"episode": episode[rows], "month": month.astype(np.int32), **fields}
-        _write_table(split.path(folder, "months", start), columns)
-    _write_table(split.path(folder, "part", start), {"episode": episode, **vars(record)})
+        write_columns(split.path(folder, "months", start), columns)
+    write_columns(split.path(folder, "part", start), {"episode": episode, **vars(record)})
 
 
 def read_part(folder: Path, split: Split, start: int, *, with_months: bool = False) -> Record | None:
     """The records of the finished part that begins with `start`; None if it, or its months where wanted, is missing."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    path, episodes = split.path(folder, "part", start), split.size(start)
-    if not path.is_file() or (with_months and not split.path(folder, "months", start).is_file()):
+    path, episodes = _own(split.path(folder, "part", start)), split.size(start)
+    if not path.is_file() or (with_months and not _own(split.path(folder, "months", start)).is_file()):
         return None
     names = [field.name for field in dataclasses.fields(Record)]
-    try:
-        table = pq.read_table(path)
-    except (OSError, pa.ArrowException):
-        raise ArenaError(f"{path} is not a readable part file; delete it and run again") from None
-    if table.column_names != ["episode", *names] or len(table) != episodes or table["episode"][0].as_py() != start:
+    columns = read_columns(path, ("episode", *names), episodes)
+    if not np.array_equal(columns.pop("episode"), np.arange(start, start + episodes)):
         raise ArenaError(f"{path} does not hold episodes {start} to {start + episodes - 1}; delete it and run again")
-    return Record(**{name: table[name].to_numpy() for name in names})
+    for name, values in columns.items():
+        limit = MAX_HORIZON if "month" in name else _HUGE
+        if (values.dtype == bool) != (name == "survived") or np.abs(values.astype(np.float64)).max() > limit:
+            raise ArenaError(f"{path} holds no records of episodes: column {name}; delete it and run again")
+    return Record(**columns)
 
 
 def read_months(folder: Path, split: Split, start: int, field: str) -> np.ndarray:
@@ -129,29 +131,60 @@ def read_months(folder: Path, split: Split, start: int, field: str) -> np.ndarra
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path, episodes = split.path(folder, "months", start), split.size(start)
+    path, episodes = _own(split.path(folder, "months", start)), split.size(start)
     try:
-        table = pq.read_table(path, columns=["episode", "month", field])
+        with pq.ParquetFile(path) as file:
+            if file.metadata.num_rows > episodes * MAX_HORIZON:
+                raise KeyError
+            table = file.read(columns=["episode", "month", field])
+        row, month, values = (_column(path, table, name) for name in ("episode", "month", field))
     except (OSError, KeyError, pa.ArrowException):
         raise ArenaError(f"{path} is not a readable file of months with {field}; delete it and run again") from None
-    row, month = (table[name].to_numpy().astype(np.int64) for name in ("episode", "month"))
-    row = row - start
-    if len(table) == 0 or row.min() < 0 or row.max() >= episodes or month.min() < 0:
+    if len(table) == 0 or {row.dtype.kind, month.dtype.kind} - set("iu"):
+        raise ArenaError(f"{path} does not hold months of episodes; delete it and run again")
+    row, month = row.astype(np.int64) - start, month.astype(np.int64)
+    if row.min() < 0 or row.max() >= episodes or month.min() < 0 or month.max() >= MAX_HORIZON:
         raise ArenaError(f"{path} does not hold episodes {start} to {start + episodes - 1}; delete it and run again")
     months = np.full((episodes, month.max() + 1), np.nan)
-    months[row, month] = table[field].to_numpy()
+    months[row, month] = values
     return months
+
+
+def read_columns(path: Path, names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
+    """The columns of a Parquet file, each of bools or finite numbers; raises `ArenaError` if it holds anything else."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with pq.ParquetFile(path) as file:  # what it holds is looked at before it is read
+            if file.schema_arrow.names != list(names) or file.metadata.num_rows != rows:
+                raise ArenaError(f"{path} does not hold {rows} rows of {names[0]}, ...; delete it and run again")
+            table = file.read()
+    except (OSError, pa.ArrowException):
+        raise ArenaError(f"{path} is not a readable part file; delete it and run again") from None
+    return {name: _column(path, table, name) for name in names}
+
+
+def _own(path: Path) -> Path:
+    """The path of a policy's file, whose folder and itself are no links: the run may have come from anywhere."""
+    return own_file(path.parents[1], f"{path.parent.name}/{path.name}")
+
+
+def _column(path: Path, table: Any, name: str) -> np.ndarray:
+    """A column as an array of bools or finite numbers; raises `ArenaError` if it is of anything else."""
+    column = table[name]
+    values = column.to_numpy() if column.null_count == 0 else np.empty(1, dtype=object)
+    if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+        raise ArenaError(f"{path}: column {name} does not hold finite numbers; delete it and run again")
+    return values
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
     """The manifest of a run directory; raises `ArenaError` if it is none."""
-    path = directory / MANIFEST
-    try:
-        manifest = json.loads(path.read_bytes())
-    except FileNotFoundError:
-        raise ArenaError(f"{directory} is not a run directory: it has no {MANIFEST}") from None
-    except (OSError, ValueError, RecursionError):
-        raise ArenaError(f"{path} is not readable JSON") from None
+    path = own_file(directory, MANIFEST)
+    if not path.exists():
+        raise ArenaError(f"{directory} is not a run directory: it has no {MANIFEST}")
+    manifest = read_json(path)
     if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
         raise ArenaError(f"{path} is not a manifest of format {FORMAT}")
     for name, is_sound in _SOUND.items():
@@ -167,12 +200,20 @@ def manifest_split(manifest: dict[str, Any]) -> Split:
     return Split(manifest["episodes"], manifest["worlds"])
 
 
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _LONGEST and value.isprintable()
+
+
 def _is_names(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return isinstance(value, list) and all(map(_is_text, value))
 
 
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value < 2**32
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | float) and abs(value) <= _HUGE
 
 
 def parse_shard(text: Any) -> tuple[int, int]:
@@ -194,11 +235,21 @@ def _is_shard(value: Any) -> bool:
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "episodes": _is_count,
     "worlds": _is_count,
-    "scenarios": lambda value: value is None or isinstance(value, dict),
+    "scenarios": lambda value: (
+        value is None
+        or (isinstance(value, dict) and "kind" in value and all(map(_is_text, [*value, *map(str, value.values())])))
+    ),
     "part": _is_count,
     "shard": _is_shard,
-    "policies": lambda value: _is_names(value) and 1 <= len(value) < 100,
+    "policies": lambda value: _is_names(value) and 1 <= len(value) == len(set(value)) < 100,
     "record": _is_names,
+    "environment": _is_text,
+    "arena_jax": _is_text,
+    "seed": lambda value: value == 0 or _is_count(value),
+    "parameters": lambda value: (
+        isinstance(value, dict) and all(map(_is_text, value)) and all(map(_is_plain, value.values()))
+    ),
+    "trajectory_sha256": lambda value: value is None or _is_text(value),
 }
 
 
@@ -211,18 +262,29 @@ def differences(one: dict[str, Any], other: dict[str, Any], free: tuple[str, ...
         if isinstance(mine, dict) and isinstance(theirs, dict):
             for key in sorted(mine.keys() | theirs.keys()):
                 if mine.get(key) != theirs.get(key):
-                    yield f"{name}.{key}: {mine.get(key)}, not {theirs.get(key)}"
+                    yield f"{name}.{key}: {_in_brief(mine.get(key))}, not {_in_brief(theirs.get(key))}"
         else:
-            yield f"{name}: {mine}, not {theirs}"
+            yield f"{name}: {_in_brief(mine)}, not {_in_brief(theirs)}"
+
+
+def _in_brief(value: Any) -> str:
+    text = printable(str(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
+
+
+def check_run(directory: Path, manifest: dict[str, Any]) -> None:
+    """Raise `ArenaError` unless the run directory is of the run that the manifest describes, whatever the machine."""
+    found = next(differences(read_manifest(directory), manifest, _MACHINE), None)
+    if found:
+        raise ArenaError(f"{directory} holds another run ({found}); choose another folder")
 
 
 def open_run(directory: Path, manifest: dict[str, Any]) -> None:
     """Create the run directory, or check that the one there is of the same run; clears what a kill left."""
     if (directory / MANIFEST).exists():
-        found = next(differences(read_manifest(directory), manifest, _MACHINE), None)
-        if found:
-            raise ArenaError(f"{directory} holds another run ({found}); choose another folder")
-        folders = [directory / policy_folder(number, spec) for number, spec in enumerate(manifest["policies"])]
+        check_run(directory, manifest)
+        names = [policy_folder(number, spec) for number, spec in enumerate(manifest["policies"])]
+        folders = [own_file(directory, name) for name in names]
         _clear([half for folder in folders for half in folder.glob(f"{HALF}*")])
     _clear(list(directory.glob(f"{HALF}{MANIFEST}-*")))
     if (directory / MANIFEST).exists():
@@ -253,15 +315,13 @@ def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
             raise ArenaError(f"{directory} is of another run than {directories[0]} ({found})")
     merged = manifests[0] | {"shard": "1/1"}
     sources: dict[Path, Path] = {}
-    for directory, manifest in zip(directories, manifests, strict=True):
-        for file in _run_files(directory, manifest):
-            name = file.relative_to(directory)
-            if name in sources:
-                raise ArenaError(f"{name} is in both {sources[name].parents[1]} and {directory}")
-            sources[name] = file
-    missing = [name for name in _expected_files(merged) if name not in sources]
-    if missing:
-        raise ArenaError(f"the run is not complete: {missing[0]} is missing ({len(missing)} files in all)")
+    for name in _expected_files(merged):
+        holders = [directory for directory in directories if _own(directory / name).is_file()]
+        if not holders:
+            raise ArenaError(f"the run is not complete: {name} is missing")
+        if len(holders) > 1:
+            raise ArenaError(f"{name} is in both {holders[0]} and {holders[1]}")
+        sources[name] = holders[0] / name
     split = manifest_split(merged)
     for number, spec in enumerate(merged["policies"]):
         for start in split.starts():
@@ -277,16 +337,10 @@ def _kinds(manifest: dict[str, Any]) -> tuple[str, ...]:
     return ("months", "part") if manifest["record"] else ("part",)
 
 
-def _expected_files(manifest: dict[str, Any]) -> list[Path]:
+def _expected_files(manifest: dict[str, Any]) -> Iterator[Path]:
     """Every file, relative to the run directory, of a run's shard."""
     split = manifest_split(manifest)
-    return [
-        split.path(Path(policy_folder(number, spec)), kind, start)
-        for number, spec in enumerate(manifest["policies"])
-        for start in split.starts(parse_shard(manifest["shard"]))
-        for kind in _kinds(manifest)
-    ]
-
-
-def _run_files(directory: Path, manifest: dict[str, Any]) -> list[Path]:
-    return [directory / name for name in _expected_files(manifest) if (directory / name).is_file()]
+    for number, spec in enumerate(manifest["policies"]):
+        for start in split.starts(parse_shard(manifest["shard"])):
+            for kind in _kinds(manifest):
+                yield split.path(Path(policy_folder(number, spec)), kind, start)

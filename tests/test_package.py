@@ -13,7 +13,24 @@ import pytest
 ROOT = Path(__file__).parents[1]
 QUICKSTART = re.search(r"```python\n(.*?)```\n", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)[1]
 
+# caches, what belongs to one machine, and what holds keys
+SECRET = re.compile(
+    r"__pycache__|\.py[co]$|\.(venv|git|env|cache|pytest_cache|ruff_cache)(/|$)|\.(pem|key|token|log)$|id_rsa"
+)
+
 pytestmark = pytest.mark.slow
+
+
+def tracked():
+    """The files of the repository."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("needs the repository: what belongs in a package is what it tracks")
+    return set(listed.stdout.strip("\0").split("\0"))
+
+
+def below(files, folder):
+    return {name.removeprefix(folder) for name in files if name.startswith(folder)}
 
 
 def run(*command, cwd):
@@ -30,7 +47,8 @@ def built(tmp_path_factory):
     return folder
 
 
-def test_wheel_and_sdist_hold_what_they_should(built):
+def test_wheel_and_sdist_hold_what_is_tracked_and_nothing_else(built):
+    files = tracked()
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     for needed in (
@@ -44,10 +62,19 @@ def test_wheel_and_sdist_hold_what_they_should(built):
     (entries,) = [name for name in names if name.endswith("entry_points.txt")]
     assert "[inspect_ai]\narena_jax = arena_jax.llm.inspect_task" in zipfile.ZipFile(wheel).read(entries).decode()
     assert all(name.startswith(("arena_jax/", "arena_jax-")) for name in names)
+    assert {name for name in names if ".dist-info/" not in name} == {
+        *(f"arena_jax/{name}" for name in below(files, "arena_jax/")),
+        *(f"arena_jax/_data/{name}" for name in below(files, "data/")),
+    }
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
-        names += archive.getnames()
-    assert not [name for name in names if "__pycache__" in name or ".venv" in name or name.endswith(".pyc")]
+        members = archive.getmembers()
+    assert all(member.isfile() or member.isdir() for member in members), "no links"
+    inside = {member.name.partition("/")[2] for member in members if member.isfile()}
+    assert inside - files == {"PKG-INFO"}
+    for folder in ("arena_jax/", "baselines/", "benchmarks/", "data/", "docs/", "tests/"):
+        assert below(files, folder) == below(inside, folder)
+    assert not [name for name in [*names, *inside] if SECRET.search(name)]
 
 
 def test_wheel_runs_outside_the_checkout(built, tmp_path):

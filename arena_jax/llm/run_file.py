@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from arena_jax.errors import ArenaError
+from arena_jax.files import own_file, read_json
 
 RUN = "run.json"
 ONE_WORLD, OWN_WORLDS = "world.toml", "worlds/world-{:03d}.toml"
@@ -38,24 +38,6 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "system_prompt": lambda value: isinstance(value, str),
     "tools": lambda value: isinstance(value, list) and all(isinstance(tool, dict) for tool in value),
 }
-
-
-def own_file(directory: Path, name: str) -> Path:
-    """The path of a file in a run directory, which may have come from anywhere: no link, pipe or device on the way."""
-    path = directory
-    for part in Path(name).parts:
-        path = path / part
-        if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
-            raise ArenaError(f"{path} is a link or a device; a run directory holds its own files")
-    return path
-
-
-def read_json(path: Path) -> Any:
-    """What a JSON file holds; raises `ArenaError` if it is none, or too deep."""
-    try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArenaError(f"can't read {path}: {getattr(error, 'strerror', None) or 'not JSON'}") from None
 
 
 def read_run(directory: Path) -> dict[str, Any]:

@@ -26,11 +26,11 @@ import numpy as np
 from arena_jax.arena import Arena, make
 from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count, is_number
-from arena_jax.files import HALF, write_atomic
+from arena_jax.files import HALF, own_file, read_json, write_atomic
 from arena_jax.llm.episode import plain_record
 from arena_jax.llm.journal import AGENT_STOPPED, JournalInUse, Line, plain, read_journal
 from arena_jax.llm.prompt import system_prompt
-from arena_jax.llm.run_file import FORMAT, MAX_EPISODES, ONE_WORLD, OWN_WORLDS, RUN, own_file, read_json, read_run
+from arena_jax.llm.run_file import FORMAT, MAX_EPISODES, ONE_WORLD, OWN_WORLDS, RUN, read_run
 from arena_jax.llm.session import ArenaSession, OnLine, confirm
 from arena_jax.llm.tool_schemas import formatted, make_tools
 from arena_jax.params import parse_overrides

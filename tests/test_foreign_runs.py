@@ -1,0 +1,210 @@
+"""Run directories that somebody made to do harm: every verb that reads one refuses it, in one line."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_cli import arena
+
+NEVER, LATE = "00-never-raise", "01-late-raiser"
+PART, MONTHS = f"{NEVER}/part-000000.parquet", f"{NEVER}/months-000000.parquet"
+
+
+def manifest(**changes):
+    def forge(run):
+        path = run / "manifest.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+    return forge
+
+
+def parameters(run):
+    path = run / "manifest.json"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps(held | {"parameters": held["parameters"] | {"noise": "much"}}))
+
+
+def linked(name, target=None):
+    """A link in place of a file or folder of the run, by default to its own copy elsewhere."""
+
+    def forge(run):
+        path, elsewhere = run / name, run.parent / "elsewhere"
+        path.rename(elsewhere)
+        path.symlink_to(target or elsewhere)
+
+    return forge
+
+
+def column(file, **changes):
+    """Other columns, each made by a function of the one that was there."""
+
+    def forge(run):
+        table = pq.read_table(run / file)
+        for name, change in changes.items():
+            made = pa.array(change(table[name].to_numpy().copy()))
+            table = table.set_column(table.column_names.index(name), name, made)
+        pq.write_table(table, run / file)
+
+    return forge
+
+
+def first(value, dtype=None):
+    """A change of the first value of a column."""
+
+    def change(values):
+        values = values.astype(dtype or values.dtype)
+        values[0] = value
+        return values
+
+    return change
+
+
+def as_text(values):
+    return [str(value) for value in values]
+
+
+def none(values):
+    return [None, *values[1:].tolist()]
+
+
+ESCAPE = "\x1b[2J\nforged"
+SIMULATED = {
+    "traversal in a policy": (manifest(policies=["../../elsewhere", "late-raiser"]), "missing|another run"),
+    "an escape sequence": (manifest(policies=[ESCAPE, "late-raiser"]), "field policies"),
+    "a policy twice": (manifest(policies=["never-raise"] * 2), "field policies"),
+    "a version that is none": (manifest(arena_jax=ESCAPE), "field arena_jax"),
+    "a trajectory that is none": (manifest(trajectory_sha256=ESCAPE), "field trajectory_sha256"),
+    "an environment that is none": (manifest(environment=["x"]), "field environment"),
+    "worlds without a kind": (manifest(scenarios={}), "field scenarios"),
+    "a kind that is none": (manifest(scenarios={"kind": ESCAPE}), "field scenarios"),
+    "no seed": (manifest(seed=None), "field seed"),
+    "a negative seed": (manifest(seed=-1), "field seed"),
+    "a giant seed": (manifest(seed=10**4000), "field seed"),
+    "giant numbers": (manifest(episodes=2**32 - 2, policies=[f"p{i}" for i in range(99)]), "missing|another run"),
+    "more than a giant": (manifest(episodes=10**30), "field episodes"),
+    "no number": (manifest(episodes=float("nan")), "field episodes"),
+    "giant worlds": (manifest(episodes=2**31, worlds=2**31), "at most"),
+    "a parameter of text": (parameters, "field parameters"),
+    "a list for a manifest": (lambda run: (run / "manifest.json").write_text("[]"), "not a manifest"),
+    "a number that has no end": (lambda run: (run / "manifest.json").write_text("9" * 5000), "can't read"),
+    "no end of brackets": (lambda run: (run / "manifest.json").write_text("[" * 10**5), "can't read"),
+    "a linked manifest": (linked("manifest.json", "/dev/zero"), "is a link"),
+    "a linked folder": (linked(NEVER), "is a link"),
+    "a linked part": (linked(PART), "is a link"),
+    "a link to no end": (linked(PART, "/dev/zero"), "is a link"),
+    "linked months": (linked(MONTHS), "is a link"),
+    "a record of text": (column(PART, score=as_text), "column score"),
+    "a record of nothing": (column(PART, score=none), "column score"),
+    "no number in a record": (column(PART, score=first(np.nan)), "column score"),
+    "a giant in a record": (column(PART, cash=first(1e300, np.float64)), "column cash"),
+    "a giant month": (column(PART, months_played=first(2**31 - 1)), "column months_played"),
+    "numbers for survivals": (column(PART, survived=lambda values: values.astype(np.int32)), "column survived"),
+    "other episodes": (column(PART, episode=lambda values: values[::-1]), "does not hold episodes"),
+}
+# what only they read who show cash by month
+IN_MONTHS = {
+    "giant months": (column(MONTHS, month=first(2**31 - 1)), "does not hold episodes"),
+    "months of text": (column(MONTHS, month=as_text), "column month"),
+    "cash of text": (column(MONTHS, cash=as_text), "column cash"),
+    "no number in cash": (column(MONTHS, cash=first(np.nan)), "column cash"),
+    "another episode": (column(MONTHS, episode=first(2**31)), "does not hold episodes"),
+}
+EVALUATE = ["evaluate", "--policy", "never-raise", "--policy", "late-raiser", "--episodes", "200", "--seed", "3"]
+READERS = {
+    "report": lambda run, out: ["report", run, "--out", out / "page.html"],
+    "failures": lambda run, out: ["failures", run],
+    "merge": lambda run, out: ["merge", run, "--out", out / "merged"],
+    "evaluate": lambda run, out: [*EVALUATE, "--record", "cash", "--out", run],
+}
+
+
+def refused(monkeypatch, capsys, arguments, message):
+    code, out, err = arena(monkeypatch, capsys, *map(str, arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1), err
+    assert err.rstrip("\n").isprintable() and len(err) < 3000
+    assert any(part in err for part in message.split("|")), err
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", SIMULATED)
+def test_a_simulated_run(monkeypatch, capsys, simulated_run, tmp_path, name, reader):
+    run = Path(shutil.copytree(simulated_run, tmp_path / "run"))
+    (run / NEVER / ".half-mine").write_text("precious")  # of the folder that a link may lead to
+    forge, message = SIMULATED[name]
+    forge(run)
+    elsewhere = tmp_path / "elsewhere"
+    before = {path.name: path.stat().st_mtime_ns for path in elsewhere.iterdir()} if elsewhere.is_dir() else {}
+    # a run that says it is another one is not gone on with
+    message = f"{message}|another run" if reader == "evaluate" else message
+    refused(monkeypatch, capsys, READERS[reader](run, tmp_path), message)
+    if before:
+        assert {path.name: path.stat().st_mtime_ns for path in elsewhere.iterdir()} == before
+    assert not (tmp_path / "page.html").exists() and not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("name", IN_MONTHS)
+def test_months_of_a_simulated_run(monkeypatch, capsys, simulated_run, tmp_path, name):
+    run = Path(shutil.copytree(simulated_run, tmp_path / "run"))
+    forge, message = IN_MONTHS[name]
+    forge(run)
+    refused(monkeypatch, capsys, READERS["report"](run, tmp_path), message)
+
+
+AGENTS = {
+    "a linked run": (linked("run.json", "/dev/zero"), "is a link"),
+    "a linked episode": (linked("episode-000"), "is a link"),
+    "a linked journal": (linked("episode-000/journal.jsonl", "/dev/zero"), "is a link"),
+    "a pipe": (
+        lambda run: ((run / "episode-000/journal.jsonl").unlink(), os.mkfifo(run / "episode-000/journal.jsonl")),
+        "is a link or a device",
+    ),
+    "giant numbers": (lambda run: rewritten(run, episodes=10**30), "field episodes"),
+    "traversal in a world": (lambda run: rewritten(run, world="../../world.toml"), "field world"),
+    "an escape sequence": (lambda run: rewritten(run, arena_jax=ESCAPE), "field arena_jax"),
+    "no end of brackets": (lambda run: (run / "run.json").write_text("[" * 10**5), "can't read"),
+}
+OF_JOURNALS = ("a linked episode", "a linked journal", "a pipe")
+AGENT_READERS = {
+    "list": lambda run, out: ["agent", "list", run],
+    "show": lambda run, out: ["agent", "show", run],
+    "score": lambda run, out: ["agent", "score", run],
+    "scripted": lambda run, out: ["agent", "scripted", run, "--policy", "never-raise"],
+    "run": lambda run, out: ["agent", "run", run, "--client", "claude"],
+    "config": lambda run, out: ["agent", "config", "claude", run],
+    "mcp": lambda run, out: ["agent", "mcp", run],
+    "replay": lambda run, out: ["replay", run],
+    "failures": lambda run, out: ["failures", run],
+    "report": lambda run, out: ["report", run, "--out", out / "page.html"],
+}
+# what tells of a damaged journal and goes on, and what reads none before its first call
+TELLING, UNREAD = {"list", "score"}, {"config", "mcp"}
+
+
+def rewritten(run, **changes):
+    path = run / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+PAIRS = [
+    (name, reader) for name in AGENTS for reader in AGENT_READERS if name not in OF_JOURNALS or reader not in UNREAD
+]
+
+
+@pytest.mark.parametrize(("name", "reader"), PAIRS)
+def test_a_run_of_agents(monkeypatch, capsys, agents_run, tmp_path, name, reader):
+    run = Path(shutil.copytree(agents_run, tmp_path / "run"))
+    forge, message = AGENTS[name]
+    forge(run)
+    arguments = [str(word) for word in AGENT_READERS[reader](run, tmp_path)]
+    if name in OF_JOURNALS and reader in TELLING:
+        code, out, err = arena(monkeypatch, capsys, *arguments)
+        assert (code, err) == (0, "")
+        assert "damaged" in out
+        return
+    refused(monkeypatch, capsys, arguments, message)
+    assert not (tmp_path / "page.html").exists()
