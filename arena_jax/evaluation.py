@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,17 @@ from arena_jax.arena import Arena
 from arena_jax.batch_play import DEFAULT_BATCH, Months, rollout
 from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count
-from arena_jax.parts import FORMAT, Split, open_run, parse_shard, policy_folder, read_part, write_part
+from arena_jax.parts import (
+    FORMAT,
+    MANIFEST,
+    Split,
+    check_run,
+    open_run,
+    parse_shard,
+    policy_folder,
+    read_part,
+    write_part,
+)
 from arena_jax.policies import make_policies, source_digest
 from arena_jax.scenario import HORIZON, MAX_HORIZON, digest
 from arena_jax.structs import Record
@@ -51,45 +62,131 @@ def evaluate(
     on_part: called with a policy's spec and the records of each of its parts, in order.
     on_progress: called with the number of episodes just finished. Raises `ArenaError` before anything is compiled.
     """
-    made = make_policies(policies)
-    check_count("seed", seed, 0, MAX_SEED)
-    check_count("batch", batch, 1, MAX_SEED)
-    parse_shard(f"{shard[0]}/{shard[1]}")
-    worlds = None if scenarios is None else parse_worlds(scenarios)
-    split = Split(episodes, worlds.count if worlds else 1)
-    starts = split.starts(shard)
-    if not starts:
-        raise ArenaError(f"shard {shard[0]}/{shard[1]} is empty: the episodes make {len(split.starts())} parts")
-    fields = check_fields(record)
-    if fields and out is None:
-        raise ArenaError("recording fields needs a run directory to write them to (out)")
-    if fields and worlds and worlds.held_out:
-        raise ArenaError("the months of held-out worlds are not recorded: they would show the trajectory")
-    if worlds:
-        check_count("horizon of generated worlds", env.scenario.horizon, HORIZON, MAX_HORIZON)
+    job = Job(env, tuple(policies), episodes, scenarios, seed, batch, check_fields(record))
+    job.check_played(out, shard)
     if out is not None:
-        open_run(Path(out), run_manifest(env, policies, split, worlds, seed, shard, fields))
+        open_run(Path(out), job.manifest(shard))
+    return job.estimates(out, shard, on_part, on_progress)
 
-    key, pad_to = jax.random.key(seed), min(split.part, split.episodes)  # one program for all parts and worlds
-    results: dict[str, dict[str, Any]] = {}
-    for number, (spec, policy) in enumerate(made.items()):
-        folder = None if out is None else Path(out) / policy_folder(number, spec)
-        tallies = Tallies() if split.worlds == 1 else WorldTallies(episodes)
-        for start in starts:
-            outcome = None if folder is None else read_part(folder, split, start, with_months=bool(fields))
-            if outcome is None:
-                play = partial(
-                    rollout, policy=policy, key=key, batch=batch, pad_to=pad_to, record=fields, on_progress=on_progress
-                )
-                outcome, months = _play_part(play, env, worlds, split, start)
-                if folder is not None:
-                    write_part(folder, split, start, outcome, months)
-            else:
-                on_progress(split.size(start))
-            tallies.add(outcome)
+
+@dataclass(frozen=True)
+class Job:
+    """What `evaluate` plays; checked when it is made, and small enough to be sent to another process.
+
+    The fields are `evaluate`'s arguments of these names; `fields` are those that `record` names.
+    """
+
+    env: Arena
+    policies: tuple[str, ...]
+    episodes: int
+    scenarios: str | None = None
+    seed: int = 0
+    batch: int = DEFAULT_BATCH
+    fields: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        make_policies(self.policies)
+        check_count("seed", self.seed, 0, MAX_SEED)
+        check_count("batch", self.batch, 1, MAX_SEED)
+        worlds = self.worlds
+        if self.fields and worlds and worlds.held_out:
+            raise ArenaError("the months of held-out worlds are not recorded: they would show the trajectory")
+        if worlds:
+            check_count("horizon of generated worlds", self.env.scenario.horizon, HORIZON, MAX_HORIZON)
+        self.split  # noqa: B018 - checks the number of episodes
+
+    @property
+    def worlds(self) -> Worlds | None:
+        """The worlds that take the place of the environment's own."""
+        return None if self.scenarios is None else parse_worlds(self.scenarios)
+
+    @property
+    def split(self) -> Split:
+        """How the episodes are cut into parts."""
+        worlds = self.worlds
+        return Split(self.episodes, worlds.count if worlds else 1)
+
+    def check_played(self, out: str | Path | None, shard: tuple[int, int]) -> None:
+        """Raise `ArenaError` unless the shard has parts to play, and a place for the fields that are recorded."""
+        if self.fields and out is None:
+            raise ArenaError("recording fields needs a run directory to write them to (out)")
+        parse_shard(f"{shard[0]}/{shard[1]}")
+        if not self.split.starts(shard):
+            count = len(self.split.starts())
+            raise ArenaError(f"shard {shard[0]}/{shard[1]} is empty: the episodes make {count} parts")
+
+    def manifest(self, shard: tuple[int, int] = (1, 1)) -> dict[str, Any]:
+        """What makes a run what it is: runs with equal manifests (device and shard aside) hold the same episodes."""
+        env, split, worlds = self.env, self.split, self.worlds
+        return {
+            "format": FORMAT,
+            "environment": env.name,
+            "arena_jax": __version__,
+            "jax": jax.__version__,
+            "platform": jax.default_backend(),
+            "device": jax.devices()[0].device_kind,
+            "dtype": jnp.result_type(float).name,
+            "seed": int(self.seed),
+            "episodes": split.episodes,
+            "worlds": split.worlds,
+            "part": split.part,
+            "shard": f"{shard[0]}/{shard[1]}",
+            "policies": list(self.policies),
+            "policy_sources": {spec: source_digest(spec) for spec in self.policies},
+            "record": list(self.fields),
+            "parameters": {name: np.asarray(value).tolist() for name, value in vars(env.params).items()},
+            "parameters_sha256": digest(env.params),
+            "trajectory_sha256": None if worlds else digest(env.scenario),
+            "scenarios": worlds.about | {"horizon": env.scenario.horizon} if worlds else None,
+        }
+
+    def parts(
+        self, out: str | Path | None, shard: tuple[int, int], on_progress: Callable[[int], None] = lambda count: None
+    ) -> Iterator[tuple[str, Record]]:
+        """Spec and records of every part of a shard, in order: read from `out` if finished, else played and written."""
+        split, worlds, key = self.split, self.worlds, jax.random.key(self.seed)
+        pad_to = min(split.part, split.episodes)  # one program for all parts and worlds
+        for number, (spec, policy) in enumerate(make_policies(self.policies).items()):
+            folder = None if out is None else Path(out) / policy_folder(number, spec)
+            for start in split.starts(shard):
+                outcome = None if folder is None else read_part(folder, split, start, with_months=bool(self.fields))
+                if outcome is None:
+                    play = partial(
+                        rollout, policy=policy, key=key, batch=self.batch, pad_to=pad_to, record=self.fields,
+                        on_progress=on_progress,
+                    )  # fmt: skip
+                    outcome, months = _play_part(play, self.env, worlds, split, start)
+                    if folder is not None:
+                        write_part(folder, split, start, outcome, months)
+                else:
+                    on_progress(split.size(start))
+                yield spec, outcome
+
+    def estimates(
+        self,
+        out: str | Path | None = None,
+        shard: tuple[int, int] = (1, 1),
+        on_part: Callable[[str, Record], None] = lambda spec, part: None,
+        on_progress: Callable[[int], None] = lambda count: None,
+    ) -> dict[str, dict[str, Any]]:
+        """What `evaluate` returns, from the parts of a shard."""
+        is_one = self.split.worlds == 1
+        tallies = {spec: Tallies() if is_one else WorldTallies(self.episodes) for spec in self.policies}
+        for spec, outcome in self.parts(out, shard, on_progress):
+            tallies[spec].add(outcome)
             on_part(spec, outcome)
-        results[spec] = tallies.estimates()
-    return results
+        return {spec: found.estimates() for spec, found in tallies.items()}
+
+
+def play_shard(job: Job, out: Path, shard: tuple[int, int]) -> int:
+    """Play what is missing of a shard, in a run directory that another process has opened; the shard's episodes.
+
+    Raises `ArenaError` if the run is not to be seen here, or if this machine would play other episodes.
+    """
+    if not (out / MANIFEST).exists():
+        raise ArenaError(f"{out} is not there: all workers must see it, on a file system that they share")
+    check_run(out, job.manifest())
+    return sum(len(outcome.survived) for _, outcome in job.parts(out, shard))
 
 
 def _play_part(
@@ -106,37 +203,3 @@ def _play_part(
         played.append(found if isinstance(found, tuple) else (found, None))
     outcome, months = jax.tree.map(lambda *leaves: np.concatenate(leaves), *played)
     return outcome, months
-
-
-def run_manifest(
-    env: Arena,
-    policies: Sequence[str],
-    split: Split,
-    worlds: Worlds | None,
-    seed: int,
-    shard: tuple[int, int],
-    fields: Sequence[str],
-) -> dict[str, Any]:
-    """What makes a run what it is: two runs with equal manifests (device and shard aside) hold the same episodes."""
-    parameters = {name: np.asarray(value).tolist() for name, value in vars(env.params).items()}
-    return {
-        "format": FORMAT,
-        "environment": env.name,
-        "arena_jax": __version__,
-        "jax": jax.__version__,
-        "platform": jax.default_backend(),
-        "device": jax.devices()[0].device_kind,
-        "dtype": jnp.result_type(float).name,
-        "seed": int(seed),
-        "episodes": split.episodes,
-        "worlds": split.worlds,
-        "part": split.part,
-        "shard": f"{shard[0]}/{shard[1]}",
-        "policies": list(policies),
-        "policy_sources": {spec: source_digest(spec) for spec in policies},
-        "record": list(fields),
-        "parameters": parameters,
-        "parameters_sha256": digest(env.params),
-        "trajectory_sha256": None if worlds else digest(env.scenario),
-        "scenarios": worlds.about | {"horizon": env.scenario.horizon} if worlds else None,
-    }

@@ -1,6 +1,7 @@
 """The (λ, m) surface against play, grids of environments against environments made one by one, Sobol indices."""
 
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -9,7 +10,7 @@ from scipy import stats
 from test_cli import arena
 
 import arena_jax
-from arena_jax.analysis import sensitivity
+from arena_jax.analysis import grid_files, sensitivity
 from arena_jax.analysis.metrics import episode_metrics
 from arena_jax.analysis.sensitivity import (
     grid,
@@ -317,3 +318,61 @@ def test_more_policies_than_letters_are_refused(monkeypatch, capsys):
     policies = [text for i in range(27) for text in ("--policy", f"greedy-equity:amount={i + 1}e6")]
     code, _, err = arena(monkeypatch, capsys, "sensitivity", *policies)
     assert code == 2 and "at most 26 policies are ranked, got 27" in err
+
+
+GRID = ["sensitivity", "--policy", GREEDY, "--param", "noise=0:2:4", "--episodes", "40", "--batch", "80", "--json"]
+
+
+def test_a_grid_that_was_interrupted_goes_on(monkeypatch, capsys, tmp_path):
+    code, plain, _ = arena(monkeypatch, capsys, *GRID)
+    assert code == 0
+    kept = [*GRID, "--out", str(tmp_path / "g")]
+    played, real = [], grid_files.play_chunks
+
+    def play_one(*arguments):
+        if played:
+            raise KeyboardInterrupt
+        played.append(arguments)
+        return real(*arguments)
+
+    monkeypatch.setattr(grid_files, "play_chunks", play_one)
+    assert arena(monkeypatch, capsys, *kept)[0] == 130
+    monkeypatch.setattr(grid_files, "play_chunks", lambda *arguments: played.append(arguments) or real(*arguments))
+    assert arena(monkeypatch, capsys, *kept)[:2] == (0, plain)
+    assert [shard for _, _, shard in played] == [(1, 2), (2, 2)]
+    assert arena(monkeypatch, capsys, *kept)[:2] == (0, plain)
+    assert len(played) == 2, "what is finished is read"
+
+
+@pytest.fixture(scope="module")
+def played_grid(tmp_path_factory):
+    """The folder that the command leaves."""
+    folder, values = tmp_path_factory.mktemp("grid") / "g", grid(parse_ranges(["noise=0:2:4"]))
+    settings = {"values": values, "episodes": 40, "seed": 0, "scenario": None, "overrides": {}, "batch": 80}
+    grid_files.open_grid(folder, grid_files.grid_manifest([GREEDY], settings))
+    for number in (0, 1):
+        grid_files.kept_chunk(folder, [GREEDY], settings, 0, number)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: None, "holds another grid (seed: 0, not 1)"),
+        (lambda folder: (folder / "grid.json").write_text("[]"), "holds another grid"),
+        (lambda folder: (folder / "grid.json").unlink(), "is not empty and holds no grid"),
+        (lambda folder: shutil.copy(chunk(folder, 1), chunk(folder, 2)), "holds other environments"),
+        (lambda folder: chunk(folder, 1).write_text("no parquet"), "is not a readable part file"),
+        (lambda folder: (chunk(folder, 1).unlink(), chunk(folder, 1).symlink_to("/dev/zero")), "is a link"),
+    ],
+)
+def test_another_or_damaged_grid_is_refused(monkeypatch, capsys, tmp_path, played_grid, change, message):
+    folder = shutil.copytree(played_grid, tmp_path / "g")
+    change(folder)
+    code, _, err = arena(monkeypatch, capsys, *GRID, "--out", str(folder), "--seed", str(int("seed" in message)))
+    assert (code, err.count("\n")) == (2, 1)
+    assert message in err
+
+
+def chunk(folder, number):
+    return next(folder.glob("0*")) / f"chunk-{number:06d}.parquet"

@@ -42,7 +42,8 @@ MAX_EPISODES = 10**7
 _RESAMPLES = 999
 
 Values = dict[str, np.ndarray]  # parameter -> float64[environments]
-Chunk = tuple[np.ndarray, dict[str, np.ndarray]]  # indices of environments int64[c], metric -> float64[c, episodes]
+# indices of environments int64[c], and of the shown metrics float64[c, episodes]
+Chunk = tuple[np.ndarray, dict[str, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -180,12 +181,14 @@ def play_environments(
     scenario: Scenario | Any = None,
     overrides: Mapping[str, Any] | None = None,
     batch: int = BATCH,
+    shard: tuple[int, int] = (1, 1),
     on_progress: Callable[[int], None] = lambda episodes_done: None,
 ) -> Iterator[Chunk]:
     """Play a policy in every environment, chunk by chunk.
 
-    values: per parameter one value an environment; of static ones each value is compiled for itself. Raises
-    `ArenaError` for values out of range or contradictory before anything is compiled.
+    values: per parameter one value an environment; of static ones each value is compiled for itself.
+    shard: (i, n) plays every n-th of the chunks (`chunk_environments`), which are the same whoever plays them.
+    Raises `ArenaError` for values out of range or contradictory before anything is compiled.
     """
     check_count("episodes", episodes, 1, MAX_EPISODES)
     check_count("batch", batch, 1, 2**31)
@@ -199,7 +202,26 @@ def play_environments(
         numbers = numbers or {"noise": np.full(len(where), float(env.params.noise))}
         sweep(env, **numbers)
         groups.append((env, where, numbers))
-    return _chunks(made, key, groups, episodes, batch, on_progress)
+    return _chunks(made, key, groups, episodes, batch, shard, on_progress)
+
+
+def play_chunks(policy: str, settings: Mapping[str, Any], shard: tuple[int, int]) -> list[Chunk]:
+    """The chunks of a shard, in one piece for another process; settings: arguments of `play_environments`."""
+    return list(play_environments(policy, **settings, shard=shard))
+
+
+def chunk_environments(values: Values, episodes: int, batch: int = BATCH) -> list[np.ndarray]:
+    """The environments of each chunk that `play_environments` makes of them, int64[c]."""
+    return [
+        where[start : start + _starts(where, episodes, batch).step]
+        for _, where in _groups(values)
+        for start in _starts(where, episodes, batch)
+    ]
+
+
+def _starts(where: np.ndarray, episodes: int, batch: int) -> range:
+    """Where the chunks of a group of environments begin."""
+    return range(0, len(where), min(len(where), max(1, batch // episodes)))
 
 
 def _play_all(envs: Arena, policy: Any, key: jax.Array, indices: jax.Array, policy_static: Any = None) -> Record:
@@ -217,30 +239,36 @@ _play_sweep = Program(_play_all, ("policy_static",), compiler_options=COMPILER_O
 
 
 def _chunks(
-    policy: Any, key: jax.Array, groups: Sequence[Any], episodes: int, batch: int, on_progress: Callable[[int], None]
+    policy: Any,
+    key: jax.Array,
+    groups: Sequence[Any],
+    episodes: int,
+    batch: int,
+    shard: tuple[int, int],
+    on_progress: Callable[[int], None],
 ) -> Iterator[Chunk]:
     dynamic, static = (None, policy) if is_opaque(policy) else (policy, None)
     lanes = min(batch, episodes)
-    for env, where, numbers in groups:
-        together = min(len(where), max(1, batch // episodes))
-        for start in range(0, len(where), together):
-            chosen = where[start : start + together]
-            # the last chunk is filled up, so that all share one program
-            filled = np.resize(np.arange(start, start + len(chosen)), together)
-            envs = sweep(env, **{name: column[filled] for name, column in numbers.items()})[0]
-            blocks = []
-            for first in range(0, episodes, lanes):
-                indices = jnp.arange(first, first + lanes, dtype=jnp.uint32)
-                record = jax.tree.map(np.asarray, _play_sweep(envs, dynamic, key, indices, policy_static=static))
-                blocks.append(episode_metrics(record))
-                on_progress(len(chosen) * min(lanes, episodes - first))
-            yield (
-                chosen,
-                {
-                    name: np.concatenate([block[name] for block in blocks], axis=1)[: len(chosen), :episodes]
-                    for name in METRICS
-                },
-            )
+    chunks = [(group, start) for group in groups for start in _starts(group[1], episodes, batch)]
+    for (env, where, numbers), start in chunks[shard[0] - 1 :: shard[1]]:
+        together = _starts(where, episodes, batch).step
+        chosen = where[start : start + together]
+        # the last chunk is filled up, so that all share one program
+        filled = np.resize(np.arange(start, start + len(chosen)), together)
+        envs = sweep(env, **{name: column[filled] for name, column in numbers.items()})[0]
+        blocks = []
+        for first in range(0, episodes, lanes):
+            indices = jnp.arange(first, first + lanes, dtype=jnp.uint32)
+            record = jax.tree.map(np.asarray, _play_sweep(envs, dynamic, key, indices, policy_static=static))
+            blocks.append(episode_metrics(record))
+            on_progress(len(chosen) * min(lanes, episodes - first))
+        yield (
+            chosen,
+            {
+                name: np.concatenate([block[name] for block in blocks], axis=1)[: len(chosen), :episodes]
+                for name in SHOWN
+            },
+        )
 
 
 def _groups(values: Values) -> list[tuple[dict[str, Any], np.ndarray]]:

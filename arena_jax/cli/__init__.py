@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, printable
 
 # newer releases of typer carry click inside; its base class is found through a public one
 ClickException: Any = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
@@ -24,12 +24,13 @@ def _run() -> Any:
         app.command()(mcp_command)
         return app(sys.argv[3:], prog_name=f"arena-jax {' '.join(MCP)}", standalone_mode=False)
     from arena_jax.cli.app import app
+    from arena_jax.cli.cluster import with_address
 
-    return app(standalone_mode=False)
+    return app(with_address(sys.argv[1:]), standalone_mode=False)
 
 
 def _fail(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(2)
 
 

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from arena_jax.analysis.table import money, plain_table
 from arena_jax.cli.cache import NoCache
+from arena_jax.cli.cluster import PATIENCE, RayAddress, RayCpus, cluster
 from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.cli.submission import check_command, score_command
@@ -23,15 +24,13 @@ from arena_jax.llm.runs import (
     cost,
     journal_path,
     new_run,
-    open_episode,
     parse_seeds,
     plain_episode,
     played_episodes,
     read_prices,
     read_run,
-    run_seed,
 )
-from arena_jax.llm.scripted import play_policy
+from arena_jax.llm.scripted import play_scripted
 from arena_jax.policies import make_policy
 from arena_jax.worlds import FORMS
 
@@ -137,6 +136,8 @@ def show_command(
 def scripted_command(
     directory: Directory,
     policy: Annotated[str, typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...].")],
+    ray: RayAddress = None,
+    ray_cpus: RayCpus = 1,
     no_cache: NoCache = False,
 ) -> None:
     """Play a run's episodes with a policy, through the session that agents use.
@@ -148,11 +149,18 @@ def scripted_command(
       arena-jax agent scripted runs/prudent --policy prudent-cfo
 
       arena-jax agent score runs/prudent
+
+      arena-jax agent scripted /shared/runs/prudent --policy prudent-cfo --ray auto
     """
-    made, count = make_policy(policy), read_run(directory)["episodes"]
-    with progress(count, "episodes") as advance:
-        for episode in range(count):
-            with open_episode(directory, episode, agent="scripted", model=policy) as session:
-                play_policy(session, made, run_seed(directory, episode))
-            advance(1)
+    make_policy(policy)
+    count = read_run(directory)["episodes"]
+    with cluster(ray, ray_cpus, 0, no_cache) as workers, progress(count, "episodes") as advance:
+        if workers:
+            calls = [(directory.absolute(), episode, policy, PATIENCE) for episode in range(count)]
+            for _ in workers.map(play_scripted, calls):
+                advance(1)
+        else:
+            for episode in range(count):
+                play_scripted(directory, episode, policy)
+                advance(1)
     typer.echo(f"{directory}: {count} episodes played; arena-jax agent score {directory} sums them up")

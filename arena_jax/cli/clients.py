@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from arena_jax.cli.cache import NoCache
+from arena_jax.cli.cluster import RayAddress, RayCpus, cluster
 from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress
 from arena_jax.errors import ArenaError, check_count, unknown
@@ -18,6 +20,7 @@ from arena_jax.llm.runs import DAMAGED, SCORED, played_episode, read_run, run_en
 
 ALL = "all"
 MAX_NUDGES = 1_000
+PLAYED, ENDED = "played", "ended before"
 Model = Annotated[str, typer.Option(help="Its model, in the words of the client; its own default if left out.")]
 
 
@@ -35,6 +38,8 @@ def run_command(
     nudges: Annotated[
         int, typer.Option(help="How often an agent that stops early is told to go on, in each episode.")
     ] = 20,
+    ray: RayAddress = None,
+    ray_cpus: RayCpus = 1,
     no_cache: NoCache = False,
 ) -> None:
     """Have an installed agent framework play a run's episodes; goes on where it was interrupted.
@@ -47,34 +52,25 @@ def run_command(
 
       arena-jax agent run runs/mine --client openclaw --model deepseek/deepseek-v4 --episode 0
     """
-    chosen = _client(client)
+    _client(client)
     check_count("nudges", nudges, 0, MAX_NUDGES)
     episodes = _episodes(directory, episode)
     horizon = run_environment(directory, 0).scenario.horizon
-    failed, ended = [], 0
-    with progress(horizon * len(episodes), "months") as advance, ended_by_signals():
-        for played in (played_episode(directory, number) for number in episodes):
-            if played.status == DAMAGED:
-                raise ArenaError(f"episode {played.episode} of {directory} can't go on: {played.reason}")
-            if played.agent not in ("", chosen.agent) or (played.agent and model not in ("", played.model)):
-                raise ArenaError(f"{directory} is played by {played.player}; make a run for another: agent new")
-            advance(horizon if played.status in SCORED else played.months_played)
-            if played.status in SCORED:
-                ended += 1
-                continue
-            failure = None
-            try:
-                setup = make_setup(directory, played.episode, chosen, model, no_cache)
-                play_episode(directory, played.episode, chosen, setup, nudges, advance)
-            except ArenaError as error:
-                failure = error
-            now = played_episode(directory, played.episode)
-            if failure is None:
-                advance(horizon - now.months_played)  # it may have ended early
-            elif now.calls == played.calls:
-                raise failure  # it does not work at all
-            else:
-                failed.append(str(failure))
+    settings = (client, model, nudges, no_cache)
+    with (
+        cluster(ray, ray_cpus, 0, no_cache) as workers,
+        progress(horizon * len(episodes), "months") as advance,
+        ended_by_signals(),
+    ):
+        if workers:
+            outcomes = []
+            for outcome in workers.map(_play, [(directory.absolute(), number, *settings) for number in episodes]):
+                outcomes.append(outcome)
+                advance(horizon)  # a worker tells of an episode's months when it has ended
+        else:
+            outcomes = [_play(directory, number, *settings, advance) for number in episodes]
+    failed = [outcome for outcome in outcomes if outcome not in (PLAYED, ENDED)]
+    ended = outcomes.count(ENDED)
     if failed:
         more = f" (and {len(failed) - 1} more)" if len(failed) > 1 else ""
         raise ArenaError(f"{failed[0]}{more}; run the same command again to go on")
@@ -82,6 +78,40 @@ def run_command(
     counted = f"{played_now} episode{'' if played_now == 1 else 's'} played"
     counted += f", {ended} had ended before" if ended else ""
     typer.echo(f"{directory}: {counted}; arena-jax agent score {directory} sums them up")
+
+
+def _play(
+    directory: Path,
+    episode: int,
+    client: str,
+    model: str,
+    nudges: int,
+    no_cache: bool,
+    on_month: Callable[[int], None] = lambda months: None,
+) -> str:
+    """Have a client play an episode unless it has ended: `PLAYED`, `ENDED` before, or what failed in it.
+
+    Raises `ArenaError` if the client does not work at all, or if the episode is another player's or damaged.
+    """
+    chosen, horizon = _client(client), run_environment(directory, episode).scenario.horizon
+    played = played_episode(directory, episode)
+    if played.status == DAMAGED:
+        raise ArenaError(f"episode {episode} of {directory} can't go on: {played.reason}")
+    if played.agent not in ("", chosen.agent) or (played.agent and model not in ("", played.model)):
+        raise ArenaError(f"{directory} is played by {played.player}; make a run for another: agent new")
+    if played.status in SCORED:
+        on_month(horizon)
+        return ENDED
+    on_month(played.months_played)
+    try:
+        setup = make_setup(directory, episode, chosen, model, no_cache)
+        play_episode(directory, episode, chosen, setup, nudges, on_month)
+    except ArenaError as failure:
+        if played_episode(directory, episode).calls == played.calls:
+            raise
+        return str(failure)
+    on_month(horizon - played_episode(directory, episode).months_played)  # it may have ended early
+    return PLAYED
 
 
 def _episodes(directory: Path, text: str) -> list[int]:

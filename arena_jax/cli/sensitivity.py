@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 from rich.table import Table
 
+from arena_jax.analysis.grid_files import grid_manifest, kept_chunk, open_grid
 from arena_jax.analysis.sensitivity import (
     BATCH,
+    Chunk,
     Range,
+    chunk_environments,
     grid,
     grid_cells,
     parse_ranges,
@@ -34,6 +37,7 @@ from arena_jax.analysis.sensitivity_view import (
 from arena_jax.analysis.surface import ranking
 from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
+from arena_jax.cli.cluster import RayAddress, RayCpus, RayGpus, cluster
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Seed, World
 from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
 from arena_jax.errors import ArenaError
@@ -57,7 +61,13 @@ def sensitivity_command(
     seed: Seed = 0,
     env_set: EnvSet = None,
     scenario: World = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for what was played of a grid; an interrupted one goes on there.")
+    ] = None,
     batch: Batch = BATCH,
+    ray: RayAddress = None,
+    ray_cpus: RayCpus = 1,
+    ray_gpus: RayGpus = 0,
     as_json: AsJson = False,
     no_cache: NoCache = False,
 ) -> None:
@@ -74,8 +84,15 @@ def sensitivity_command(
       arena-jax sensitivity --policy cash-threshold --param delay_max=1:6:6 --param noise=0:2:5
 
       arena-jax sensitivity --policy cash-threshold --param equity_logit=0:2 --param renewal_rate=0.75:0.8 --sobol 256
+
+      arena-jax sensitivity --policy cash-threshold --param delay_max=1:6:6 --param noise=0:2:9 --out runs/g --ray
     """
     ranges = parse_ranges(param or [], with_count=sobol is None)
+    is_surface = sobol is None and all(one.name in SCORING for one in ranges)
+    if is_surface and (ray is not None or out is not None):
+        raise ArenaError("λ and m change no decision and are played once: --out and --ray are for other parameters")
+    if ray is not None and out is None:
+        raise ArenaError("--ray needs --out, a folder that all workers see")
     overrides = parse_overrides(env_set or [])
     if taken := next((one.name for one in ranges if one.name in overrides), None):
         raise ArenaError(f"parameter {taken} is both set (--env-set) and varied (--param)")
@@ -84,7 +101,7 @@ def sensitivity_command(
     about = run_about(seed, env_set, scenario) | {"episodes": episodes}
     title = f"{run_title(seed, env_set, scenario)}, {episodes:,} episodes"
     env, console = make(scenario=scenario, **overrides), table_console()
-    if sobol is None and all(one.name in SCORING for one in ranges):
+    if is_surface:
         with progress(len(policy) * episodes, "episodes") as advance:
             terms = play_terms(env, policy, episodes=episodes, seed=seed, batch=batch, on_progress=advance)
         ranges = ranges or parse_ranges([text for name, text in SCORING.items() if name not in overrides])
@@ -98,11 +115,29 @@ def sensitivity_command(
     values = grid(ranges) if sobol is None else saltelli(ranges, sobol, seed)
     size = plan(env, len(values[ranges[0].name]), episodes, batch)
     about |= {"size": vars(size) | {"calls": size.calls}}
-    with progress(len(policy) * size.environments * episodes, f"{size}; episodes") as advance:
-        play = partial(
-            play_environments, values=values, episodes=episodes, seed=seed, scenario=scenario, overrides=overrides,
-            batch=batch, on_progress=advance,
-        )  # fmt: skip
+    settings: dict[str, Any] = {
+        "values": values, "episodes": episodes, "seed": seed, "scenario": scenario and scenario.absolute(),
+        "overrides": overrides, "batch": batch,
+    }  # fmt: skip
+    with (
+        cluster(ray, ray_cpus, ray_gpus, no_cache) as workers,
+        progress(len(policy) * size.environments * episodes, f"{size}; episodes") as advance,
+    ):
+
+        def play(spec: str) -> Iterator[Chunk]:
+            if out is None:
+                yield from play_environments(spec, **settings, on_progress=advance)
+                return
+            common, chunks = (out.absolute(), policy, settings, policy.index(spec)), [(i,) for i in range(count)]
+            kept = workers.map(kept_chunk, chunks, common) if workers else (kept_chunk(*common, *i) for i in chunks)
+            for where, metrics in kept:
+                yield where, metrics
+                advance(len(where) * episodes)
+
+        if out is not None:
+            about_grid = (policy, settings)
+            open_grid(out, next(workers.map(grid_manifest, [about_grid])) if workers else grid_manifest(*about_grid))
+            count = len(chunk_environments(values, episodes, batch))
         tables: Sequence[Table | str]
         if sobol is None:
             cells = {spec: grid_cells(env, spec, values, play(spec), episodes, seed) for spec in policy}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,8 +16,16 @@ import jax.numpy as jnp
 
 from arena_jax.draws import POLICY_STREAM
 from arena_jax.errors import ArenaError, is_number
+from arena_jax.llm.runs import open_episode, run_seed
 from arena_jax.llm.session import ArenaSession
+from arena_jax.policies import make_policy
 from arena_jax.structs import INSTRUMENT_NAMES, MONTH_TAKEN, NO_REQUEST, TOOLS, Action, Assumptions, Observation
+
+
+def play_scripted(directory: Path, episode: int, policy: str, patience: float = 0.0) -> None:
+    """Play an episode of a run with the policy of a spec; patience: see `open_episode`."""
+    with open_episode(directory, episode, agent="scripted", model=policy, patience=patience) as session:
+        play_policy(session, make_policy(policy), run_seed(directory, episode))
 
 
 def play_policy(session: ArenaSession, policy: Any, seed: int, index: int = 0) -> None:

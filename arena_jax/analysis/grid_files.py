@@ -1,0 +1,95 @@
+"""A grid's figures on disk, chunk by chunk: what was interrupted goes on, and many machines may play.
+
+DIR/grid.json                                what is played: versions, values, episodes, seed, policies
+DIR/00-cash-threshold/chunk-000001.parquet   shown metrics of the first chunk, one row per environment and episode
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from arena_jax.analysis.sensitivity import SHOWN, Chunk, chunk_environments, play_chunks
+from arena_jax.arena import make
+from arena_jax.errors import ArenaError
+from arena_jax.files import own_file, read_json, write_atomic
+from arena_jax.parts import differences, policy_folder, read_columns, write_columns
+from arena_jax.policies import source_digest
+from arena_jax.scenario import digest
+from arena_jax.version import __version__
+
+GRID = "grid.json"
+FORMAT = 1
+
+
+def grid_manifest(policies: Sequence[str], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a grid what it is; settings: arguments of `play_environments`."""
+    env = make(scenario=settings["scenario"], **settings["overrides"])
+    values = hashlib.sha256()
+    for name, column in settings["values"].items():
+        values.update(name.encode() + np.ascontiguousarray(column).tobytes())
+    return {
+        "format": FORMAT,
+        "environment": env.name,
+        "arena_jax": __version__,
+        "jax": jax.__version__,
+        "platform": jax.default_backend(),
+        "dtype": jnp.result_type(float).name,
+        **{name: settings[name] for name in ("seed", "episodes", "batch")},
+        "policies": list(policies),
+        "policy_sources": {spec: source_digest(spec) for spec in policies},
+        "values": list(settings["values"]),
+        "values_sha256": values.hexdigest(),
+        "parameters_sha256": digest(env.params),
+        "trajectory_sha256": digest(env.scenario),
+    }
+
+
+def open_grid(directory: Path, manifest: dict[str, Any]) -> None:
+    """Create a folder for a grid, or check that the one there is of the same grid."""
+    path = own_file(directory, GRID)
+    if path.exists():
+        _check(directory, manifest)
+    elif directory.is_dir() and any(directory.iterdir()):
+        raise ArenaError(f"{directory} is not empty and holds no grid; choose another folder")
+    else:
+        write_atomic(path, (json.dumps(manifest, indent=2) + "\n").encode())
+
+
+def _check(directory: Path, manifest: dict[str, Any]) -> None:
+    held = read_json(own_file(directory, GRID))
+    found = next(differences(held if isinstance(held, dict) else {}, manifest, ()), None)
+    if found:
+        raise ArenaError(f"{directory} holds another grid ({found}); choose another folder")
+
+
+def kept_chunk(directory: Path, policies: Sequence[str], settings: Mapping[str, Any], policy: int, chunk: int) -> Chunk:
+    """A chunk of one of the policies, both counted from 0: read if it is there, else played and written.
+
+    Raises `ArenaError` if the folder is not to be seen here, or if this machine would play something else.
+    """
+    if not (directory / GRID).exists():
+        raise ArenaError(f"{directory} is not there: all workers must see it, on a file system that they share")
+    _check(directory, grid_manifest(policies, settings))
+    spec, episodes = policies[policy], settings["episodes"]
+    chunks = chunk_environments(settings["values"], episodes, settings["batch"])
+    path = own_file(directory, f"{policy_folder(policy, spec)}/chunk-{chunk + 1:06d}.parquet")
+    rows = {
+        "environment": np.repeat(chunks[chunk], episodes),
+        "episode": np.tile(np.arange(episodes), len(chunks[chunk])),
+    }
+    if not path.is_file():
+        ((where, metrics),) = play_chunks(spec, settings, (chunk + 1, len(chunks)))
+        write_columns(path, rows | {name: metrics[name].ravel() for name in SHOWN})
+        return where, metrics
+    columns = read_columns(path, (*rows, *SHOWN), len(rows["episode"]))
+    if any(not np.array_equal(columns[name], values) for name, values in rows.items()):
+        raise ArenaError(f"{path} holds other environments or episodes; delete it and run again")
+    return chunks[chunk], {name: columns[name].reshape(-1, episodes) for name in SHOWN}

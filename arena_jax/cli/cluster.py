@@ -1,0 +1,130 @@
+"""Ray, for what outgrows one machine: a verb hands it calls, and Ray places them and starts lost ones again."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import jax
+import typer
+
+from arena_jax.cli.cache import use_cache
+from arena_jax.errors import ArenaError, brief
+from arena_jax.version import __version__
+
+RETRIES = 5  # how often Ray starts a call again whose worker or machine was lost
+PATIENCE = 20.0  # seconds that a call waits for a journal of one that was lost
+TIMEOUT = 5.0  # seconds in which an address must answer
+_PASSED = ("JAX_ENABLE_X64", "XLA_FLAGS")  # of the environment: what decides the bits of a result
+
+
+def _leave_accelerators(address: str | None) -> str | None:
+    """Keep this process to its CPU where workers play: an accelerator is theirs."""
+    if address is not None:
+        jax.config.update("jax_platforms", "cpu")
+    return address
+
+
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        callback=_leave_accelerators,
+        metavar="[ADDRESS]",
+        help="Play on Ray at HOST:PORT, auto, or local; without an address where ray.init() finds it, or else here.",
+    ),
+]
+RayCpus = Annotated[float, typer.Option(help="CPUs that Ray keeps for a task.", min=0)]
+RayGpus = Annotated[float, typer.Option(help="GPUs that Ray keeps for a task; without, it plays on CPUs.", min=0)]
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where Ray places calls, and what it keeps for each. No call leaves anything behind that a second one minds."""
+
+    cpus: float
+    gpus: float
+    no_cache: bool
+
+    def map(
+        self, function: Callable[..., Any], calls: Sequence[tuple[Any, ...]], common: Sequence[Any] = ()
+    ) -> Iterator[Any]:
+        """What a function of this package returns for each tuple of arguments, in the order in which they end.
+
+        common: first arguments of all calls, which are sent to a machine once.
+        Raises `ArenaError` for the first call that fails, or whose worker was lost `RETRIES` times and once more.
+        """
+        import ray
+
+        environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
+        environment["JAX_PLATFORMS"] = "" if self.gpus else "cpu"
+        task = ray.remote(
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": environment}
+        )(_call)
+        first = [ray.put(argument) for argument in common]
+        waiting = [task.remote(__version__, self.no_cache, function, *first, *arguments) for arguments in calls]
+        while waiting:
+            ended, waiting = ray.wait(waiting)
+            try:
+                yield ray.get(ended[0])
+            except ray.exceptions.RayTaskError as error:
+                fault = error.cause
+                raise ArenaError(str(fault) if isinstance(fault, ArenaError) else brief(fault)) from None
+            except ray.exceptions.RayError as error:
+                lost = f"Ray lost a task {RETRIES + 1} times ({brief(error)})"
+                raise ArenaError(f"{lost}; run the same command again to go on") from None
+
+
+def _call(version: str, no_cache: bool, function: Callable[..., Any], *arguments: Any) -> Any:
+    """A call in a worker of Ray's, under the same version as who asks for it."""
+    here = f"worker on {socket.gethostname()}"
+    if version != __version__:
+        raise ArenaError(f"{here}: it has arena_jax {__version__}, this is {version}")
+    use_cache(no_cache)
+    try:
+        return function(*arguments)
+    except ArenaError as error:
+        raise ArenaError(f"{here}: {error}") from None
+
+
+@contextmanager
+def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> Iterator[Cluster | None]:
+    """Ray at an address, "" for what it finds itself; nothing where there is none. Raises `ArenaError` in one line."""
+    if address is None:
+        yield None
+        return
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    try:
+        import ray
+    except ImportError:
+        raise ArenaError("--ray needs Ray: pip install 'arena_jax[ray]'") from None
+    try:
+        host, _, port = address.rpartition(":")
+        if port.isdecimal():
+            socket.create_connection((host, int(port)), TIMEOUT).close()  # Ray would try for minutes
+        with warnings.catch_warnings():  # what Ray forks becomes another program at once
+            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+            ray.init(address or None, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    except (OSError, OverflowError, RuntimeError, ValueError) as error:
+        raise ArenaError(f"can't reach Ray{f' at {address}' if address else ''}: {brief(error)}") from None
+    with redirect_stdout(sys.stderr):  # where Ray tells of what it has lost
+        try:
+            yield Cluster(cpus, gpus, no_cache)
+        finally:
+            ray.shutdown()
+
+
+def with_address(arguments: Sequence[str]) -> list[str]:
+    """Arguments of the command line, "" put after a `--ray` without an address: typer's options have no such form."""
+    found = list(arguments)
+    for place in reversed([place for place, word in enumerate(found) if word == "--ray"]):
+        if found[place + 1 :][:1] == [] or found[place + 1].startswith("-"):
+            found.insert(place + 1, "")
+    return found
