@@ -1,15 +1,16 @@
 # Two commands do everything on a machine with Python >= 3.11, make and a package registry:
 #   make run    set up .venv and play the anchor policies over 10,000 episodes each
 #   make test   set up .venv and pass the tests
-# and one more is for before a release:
+# and two more are for before a release:
 #   make verify the slow checks
+#   make docs   the API page, in build/docs
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml arena_jax/version.py
 
-.PHONY: run test verify lint clean
+.PHONY: run test verify lint docs clean
 
 run: $(VENV)/.run-ready
 	$(BIN)/arena-jax evaluate --episodes 10000 --seed 0 \
@@ -26,11 +27,15 @@ lint: $(VENV)/.test-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-verify: test $(VENV)/.verify-ready
+docs: $(VENV)/.verify-ready
+	$(BIN)/mkdocs build --quiet
+
+verify: test docs
 	$(BIN)/python -m pytest -q -m slow
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow or not slow" tests/test_twin_agreement.py tests/test_draws.py \
 		tests/test_environment.py tests/test_errors.py
 	$(BIN)/python tests/mutations.py
+	$(BIN)/python tests/audit.py
 
 $(VENV)/.run-ready: $(SOURCES)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -44,7 +49,8 @@ $(VENV)/.test-ready: $(VENV)/.run-ready
 	@touch $@
 
 $(VENV)/.verify-ready: $(VENV)/.test-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,docs]'
+	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]'  # not made for every platform
 	@touch $@
 
 clean:
