@@ -174,7 +174,9 @@ def precision(
     """Play the same episodes in float32 and in float64, and compare their survivals, paths and scores."""
     count = episodes or (QUICK if quick else EPISODES)
     check_count("episodes", count, 1, MAX_EPISODES)
-    specs = policy or list(POLICIES)
+    path, specs = out or result_path("precision"), policy or list(POLICIES)
+    if path.suffix != ".json":
+        raise ArenaError(f"--out must name a .json file, got {path}")
     arena_jax.policies.make_policies(specs)
     with progress(2 * (len(specs) + 1), "plays") as advance:
 
@@ -188,7 +190,6 @@ def precision(
         draw = draws_alike(*both(draws, DRAWN))
         compared = [comparison(spec, *both(played, spec, count)) for spec in specs]
     result = surroundings() | {"seed": SEED, "draws": draw, "policies": compared}
-    path = out or result_path("precision")
     write_json(path, result)
     write_atomic(path.with_suffix(".md"), page(result).encode())
     table = Table(*HEADINGS, title=f"{count:,} episodes of each policy")

@@ -15,9 +15,11 @@ import pytest
 import arena_jax
 from arena_jax.draws import Draws, episode_keys, key_words, month_draws, request_draws
 from benchmarks import pinned
+from benchmarks.cost import summed_up
 from benchmarks.gpu_check import agreement
 from benchmarks.harness import available_cores, in_child
 from benchmarks.peers.world import make_world, peer_policy
+from benchmarks.precision import PATH, comparison, rows
 from benchmarks.scaling import digest
 from benchmarks.throughput import throughput
 
@@ -112,6 +114,48 @@ def test_digests_see_every_bit():
     nudged = dataclasses.replace(record, cash_trough=np.nextafter(record.cash_trough, 9.0))
     assert digest(record) == digest(dataclasses.replace(record))
     assert digest(record) != digest(nudged)
+
+
+def recorded(dtype, **changes):
+    """A record of four episodes that survive alike."""
+    counts = {name: np.full(4, 3, dtype=np.int32) for name in PATH}
+    found = counts | {"survived": np.full(4, True), "score": np.full(4, 1e8, dtype), "cash": np.full(4, 1e7, dtype)}
+    return found | {name: np.asarray(values, dtype=found[name].dtype) for name, values in changes.items()}
+
+
+def test_precisions_are_compared_episode_by_episode():
+    double = recorded(np.float64)
+    single = recorded(
+        np.float32, survived=[False, True, True, True], requests=[3, 4, 3, 3], score=[0, 5e7, 1e8, 1e8 + 80]
+    )
+    found = comparison("some-policy", single, double)
+    assert (found["different_survivals"], found["share_of_different_survivals"]) == (1, 0.25)
+    assert (found["different_paths"], found["survivors_of_one_path"]) == (2, 2)
+    assert found["absolute_difference"] == {"50%": 40.0, "90%": 72.0, "99%": pytest.approx(79.2), "100%": 80.0}
+    assert found["relative_difference"]["100%"] == pytest.approx(8e-7)
+    assert found["absolute_difference_of_parted_survivors"]["100%"] == 5e7
+    assert [one["episode"] for one in found["parted"]] == [0, 1]
+    assert rows([found])[0][1:4] == ["75.000%", "100.000%", "1 (25.000%)"]
+    with pytest.raises(arena_jax.ArenaError, match="not of float32 and of float64"):
+        comparison("some-policy", double, double)
+
+
+def test_cost_in_proportion():
+    sample = lambda seconds: {"seconds": seconds, "processor_seconds": 2 * seconds, "disk": 50.0, "peak_memory": 5.0}
+    found = summed_up({10**6: [sample(1.0), sample(9.0), sample(1.1)], 10**7: [sample(10.0)] * 3})
+    assert found["apart"]["seconds"] == pytest.approx(0.1)  # 1.1 a million against 1
+    assert found["projected"] == {"seconds": 100.0, "processor_seconds": 200.0, "disk": 500.0}
+
+
+@pytest.mark.slow
+def test_precision_runs(tmp_path):
+    result = run(
+        "precision", tmp_path / "p.json", "--episodes", "200", "--policy", "greedy-debt", "--policy", "prudent-cfo"
+    )
+    assert result["draws"]["uniforms_identical"] and 0 < result["draws"]["normals_apart"] < 1e-5
+    assert [row["different_survivals"] for row in result["policies"]] == [0, 0]
+    assert 0 < result["policies"][1]["absolute_difference"]["100%"] < 1000
+    assert "| prudent-cfo |" in (tmp_path / "p.md").read_text()
 
 
 @pytest.mark.slow

@@ -60,7 +60,6 @@ def run_command(
     with (
         cluster(ray, ray_cpus, 0, no_cache) as workers,
         progress(horizon * len(episodes), "months") as advance,
-        ended_by_signals(),
     ):
         if workers:
             outcomes = []
@@ -105,7 +104,8 @@ def _play(
     on_month(played.months_played)
     try:
         setup = make_setup(directory, episode, chosen, model, no_cache)
-        play_episode(directory, episode, chosen, setup, nudges, on_month)
+        with ended_by_signals():
+            play_episode(directory, episode, chosen, setup, nudges, on_month)
     except ArenaError as failure:
         if played_episode(directory, episode).calls == played.calls:
             raise
