@@ -18,7 +18,9 @@ from test_cli import arena
 from test_clients import STANDIN
 from test_runs import contents
 
+from arena_jax.cli import cluster
 from arena_jax.cli.cluster import with_address
+from arena_jax.errors import ArenaError
 from arena_jax.llm.runs import new_run, played_episodes
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install '.[ray]'")
@@ -64,6 +66,15 @@ def test_ray_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):
     monkeypatch.setitem(sys.modules, "ray", None)
     code, out, err = arena(monkeypatch, capsys, "evaluate", "--policy", POLICY, "--ray", "--out", str(tmp_path / "r"))
     assert (code, out, err) == (2, "", "error: --ray needs Ray: pip install 'arena_jax[ray]'\n")
+
+
+def test_more_than_there_is_is_not_waited_for_in_silence(capsys):
+    cluster._check_room({"CPU": 2.0, "memory": 1e9}, 2, 0, may_grow=False)
+    with pytest.raises(ArenaError, match=r"a task asks for 1 GPUs \(--ray-gpus\), and Ray has 0 in all"):
+        cluster._check_room({"CPU": 2.0}, 1, 1, may_grow=False)
+    assert capsys.readouterr().err == ""
+    cluster._check_room({"CPU": 2.0}, 2.5, 0, may_grow=True)
+    assert "a task asks for 2.5 CPUs (--ray-cpus), and Ray has 2 in all; it waits for more" in capsys.readouterr().err
 
 
 def free_port():
@@ -137,8 +148,8 @@ def test_every_verb_gives_what_it_gives_without_ray(surroundings, tmp_path):
     head = ["--head", "--block", f"--port={free_port()}", "--num-cpus=2", "--include-dashboard=false"]
     start = [Path(sys.executable).with_name("ray"), "start", *head, "--disable-usage-stats"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    with ended(subprocess.Popen(start, env=surroundings, **quiet)) as cluster:
-        wait_until((Path(surroundings["RAY_TMPDIR"]) / "ray" / "ray_current_cluster").exists, cluster)
+    with ended(subprocess.Popen(start, env=surroundings, **quiet)) as head_node:
+        wait_until((Path(surroundings["RAY_TMPDIR"]) / "ray" / "ray_current_cluster").exists, head_node)
         on_ray = ("--ray", "auto")
         evaluate = ["evaluate", "--policy", "own_policy:make", "--policy", POLICY, "--episodes", 40_000, "--seed", 5]
         evaluate += ["--record", "cash", "--json"]
@@ -155,6 +166,23 @@ def test_every_verb_gives_what_it_gives_without_ray(surroundings, tmp_path):
         refused = subprocess.run(other, env=surroundings, cwd=tmp_path, capture_output=True, text=True)
         assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
         assert "holds another run (parameters.noise" in refused.stderr
+
+
+@needs_ray
+@pytest.mark.slow
+@pytest.mark.parametrize("is_listening", [False, True])
+def test_an_address_without_ray_is_one_line(surroundings, tmp_path, is_listening):
+    """Nobody there, or somebody else: Ray itself would fill the screen."""
+    with socket.socket() as other:
+        other.bind(("", 0))
+        if is_listening:
+            other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        asked = command("evaluate", "--policy", POLICY, "--ray", address, "--out", "run")
+        run = subprocess.run(asked, env=surroundings, cwd=tmp_path, capture_output=True, text=True)
+    assert (run.returncode, run.stdout, run.stderr.count("\n")) == (2, "", 1)
+    assert run.stderr.startswith(f"error: can't reach Ray at {address}: ")
+    assert not (tmp_path / "run").exists()
 
 
 @needs_ray

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import socket
 import sys
+import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -21,6 +23,7 @@ from arena_jax.version import __version__
 
 RETRIES = 5  # how often Ray starts a call again whose worker or machine was lost
 PATIENCE = 20.0  # seconds that a call waits for a journal of one that was lost
+HERE = "local"  # the address of a cluster of this machine alone
 TIMEOUT = 5.0  # seconds in which an address must answer
 _PASSED = ("JAX_ENABLE_X64", "XLA_FLAGS")  # of the environment: what decides the bits of a result
 
@@ -95,6 +98,20 @@ def _call(version: str, no_cache: bool, function: Callable[..., Any], *arguments
 
 
 @contextmanager
+def _heard() -> Iterator[Callable[[], list[str]]]:
+    """Keep standard error, where Ray writes past Python, to oneself; yields what gives its lines, without stamps."""
+    with tempfile.TemporaryFile() as kept:
+        before = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        lines = lambda: os.pread(kept.fileno(), 2**16, 0).decode(errors="replace").splitlines()
+        try:
+            yield lambda: [re.sub(r"^\[[^]]*\] (\S+\.cc:\d+: )?", "", line) for line in lines()]
+        finally:
+            os.dup2(before, 2)
+            os.close(before)
+
+
+@contextmanager
 def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> Iterator[Cluster | None]:
     """Ray at an address, "" for what it finds itself; nothing where there is none. Raises `ArenaError` in one line."""
     if address is None:
@@ -105,20 +122,34 @@ def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> It
         import ray
     except ImportError:
         raise ArenaError("--ray needs Ray: pip install 'arena_jax[ray]'") from None
-    try:
-        host, _, port = address.rpartition(":")
-        if port.isdecimal():
-            socket.create_connection((host, int(port)), TIMEOUT).close()  # Ray would try for minutes
-        with warnings.catch_warnings():  # what Ray forks becomes another program at once
-            warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+    with _heard() as said, warnings.catch_warnings():
+        # what Ray forks becomes another program at once
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
+        try:
+            host, _, port = address.rpartition(":")
+            if port.isdecimal():
+                socket.create_connection((host, int(port)), TIMEOUT).close()  # Ray would try for minutes
             ray.init(address or None, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
-    except (OSError, OverflowError, RuntimeError, ValueError) as error:
-        raise ArenaError(f"can't reach Ray{f' at {address}' if address else ''}: {brief(error)}") from None
+        except (OSError, OverflowError, RuntimeError, ValueError) as error:
+            why = [brief(error), *said()][-1]
+            raise ArenaError(f"can't reach Ray{f' at {address}' if address else ''}: {why}") from None
     with redirect_stdout(sys.stderr):  # where Ray tells of what it has lost
         try:
+            _check_room(ray.cluster_resources(), cpus, gpus, may_grow=address != HERE)
             yield Cluster(cpus, gpus, no_cache)
         finally:
             ray.shutdown()
+
+
+def _check_room(there: Mapping[str, float], cpus: float, gpus: float, may_grow: bool) -> None:
+    """Refuse what Ray would wait for in silence; in a cluster that may grow, only say that it waits."""
+    for name, wanted in (("CPU", cpus), ("GPU", gpus)):
+        found = there.get(name, 0.0)
+        if wanted > found:
+            short = f"a task asks for {wanted:g} {name}s (--ray-{name.lower()}s), and Ray has {found:g} in all"
+            if not may_grow:
+                raise ArenaError(short)
+            print(f"notice: {short}; it waits for more", file=sys.stderr)
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:
