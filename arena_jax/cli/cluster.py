@@ -117,7 +117,10 @@ def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> It
     if address is None:
         yield None
         return
+    host, _, port = address.rpartition(":")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if port.isdecimal():
+        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # of a minute each, and Ray would make twenty
     try:
         import ray
     except ImportError:
@@ -126,9 +129,8 @@ def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> It
         # what Ray forks becomes another program at once
         warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
         try:
-            host, _, port = address.rpartition(":")
             if port.isdecimal():
-                socket.create_connection((host, int(port)), TIMEOUT).close()  # Ray would try for minutes
+                socket.create_connection((host, int(port)), TIMEOUT).close()  # Ray would wait longer
             ray.init(address or None, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             why = [brief(error), *said()][-1]
