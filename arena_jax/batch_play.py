@@ -20,8 +20,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from arena_jax.arena import Arena
-from arena_jax.checks import check_policy, checked_action, checked_assumptions
+from arena_jax.checks import check_policy, checked_action, checked_assumptions, checked_decision, takes_decisions
 from arena_jax.draws import POLICY_STREAM, episode_keys, key_words, packed_draws, unpacked_draws
+from arena_jax.envs.play import play_decisions, world_for
 from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
@@ -68,6 +69,9 @@ def _play(
     leaves_early: bool = False,
 ) -> tuple[Record, Months]:
     """Play the episodes with the indices uint32[n] to their ends: record with leaves [n], fields [n, T]."""
+    chooses = policy if policy_static is None else policy_static
+    if takes_decisions(chooses):
+        return play_decisions(world_for(chooses, env), chooses, run_key, episodes), {}
     months = partial(_months, fields, leaves_early)
     if policy_static is not None:
         return pruned(lambda *args: months(args[0], policy_static, *args[1:]))(env, run_key, episodes)
@@ -185,7 +189,8 @@ def rollout(
     """The record of episodes first .. first + episodes - 1 as NumPy arrays [episodes].
 
     policy: a pytree of options (one compilation for all their values), or any hashable object with a policy's
-        methods, which is compiled in: don't change it afterwards.
+        methods, which is compiled in: don't change it afterwards. One with `decide` plays the same months at decision
+        level (`arena_jax.envs.play`).
     key: the run key; an episode's key is fold_in(key, index), so its outcome depends on neither batch nor order.
     batch: episodes played at once, over all local devices of an accelerator; more use more memory.
     pad_to: lanes, up to `batch`, that fewer episodes are played in, so that calls of unlike size share a compilation.
@@ -201,6 +206,7 @@ def rollout(
     check_policy("policy", policy)
     if any(np.ndim(value) for value in vars(env.params).values()):
         raise ArenaError("env is a sweep; play it with jax.vmap over arena_jax.batch_play.play (README: parameters)")
+    check_recordable(policy, fields)
     _try_policy(env, policy, key)
     for name, value, low in (
         ("episodes", episodes, 1),
@@ -236,11 +242,26 @@ def _sharding(arguments: Any) -> NamedSharding | None:
     return NamedSharding(Mesh(np.array(devices), ("episodes",)), PartitionSpec("episodes"))
 
 
+def check_recordable(policy: Any, fields: Sequence[str]) -> None:
+    """Refuse to record the months of a policy that takes one decision at a time."""
+    if fields and takes_decisions(policy):
+        raise ArenaError(
+            f"fields are recorded month by month, and {type(policy).__name__} takes one decision at a time"
+        )
+
+
 def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
     """Trace a policy for one episode and compile nothing: faults of a user's policy become one line."""
     kind = (jax.tree.structure((env, policy)), policy if is_opaque(policy) else None)
     if kind in _TRIED:
         return
+
+    def decision() -> tuple[Any, Any]:
+        _, timestep = world_for(policy, env).reset(key)
+        memory = stage("init", lambda: policy.init(key))
+        after, action = stage("decide", lambda: policy.decide(memory, timestep.observation, timestep.action_mask, key))
+        checked_decision(action)
+        return memory, after
 
     def month() -> tuple[Any, Any]:
         state, timestep = env.reset(key)
@@ -261,20 +282,20 @@ def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
             raise ArenaError(f"{type(policy).__name__}.{method} failed with {brief(error)}") from error
 
     try:
-        before, after = jax.eval_shape(month)
+        before, after = jax.eval_shape(decision if takes_decisions(policy) else month)
     except (TypeError, ValueError) as error:
         if isinstance(error, ArenaError):
             raise
         expected = (
-            "choose_tools returns (carry, int32[4], Assumptions), act returns (carry, Action), carries are arrays"
+            "decide returns (carry, action), carries are arrays"
+            if takes_decisions(policy)
+            else "choose_tools returns (carry, int32[4], Assumptions), act returns (carry, Action), carries are arrays"
         )
         raise ArenaError(f"{type(policy).__name__}: {expected}; {brief(error)}") from error
     if jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), before) != jax.tree.map(
         lambda leaf: (leaf.shape, leaf.dtype), after
     ):
-        raise ArenaError(
-            f"{type(policy).__name__}: the carry must keep its structure, shapes and dtypes through a month"
-        )
+        raise ArenaError(f"{type(policy).__name__}: the carry must keep its structure, shapes and dtypes")
     _TRIED.add(kind)
 
 

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 from arena_jax.errors import ArenaError, shown
 from arena_jax.structs import COUNTED_ASSUMPTIONS, Action, Assumptions, ToolCall
 
-METHODS = ("init", "choose_tools", "act")
+METHODS = ("init", "choose_tools", "act")  # of a policy that chooses month by month
+DECISION_METHODS = ("init", "decide")  # of one that takes a decision at a time (EnterpriseArenaRL-v1)
 _KINDS = {jnp.bool_: "a bool", jnp.integer: "an integer", jnp.floating: "a float"}
 
 
@@ -73,12 +74,25 @@ def checked_decision(action: Any) -> jax.Array:
     return _leaf("action", action, jnp.integer, jnp.int32, ())
 
 
+def takes_decisions(policy: Any) -> bool:
+    """Whether a policy takes one decision at a time, rather than a month's calls and action."""
+    return callable(getattr(policy, DECISION_METHODS[-1], None))
+
+
+def check_monthly(name: str, policy: Any) -> None:
+    """Refuse a policy that takes one decision at a time, where only months are played; `name` is its name."""
+    if takes_decisions(policy):
+        raise ArenaError(f"{name} takes one decision at a time; here only policies that choose month by month play")
+
+
 def check_policy(name: str, policy: Any) -> None:
     """Refuse what is not an object with a policy's methods; `name` is what the message calls it."""
-    missing = [method for method in METHODS if not callable(getattr(policy, method, None))]
+    methods = DECISION_METHODS if takes_decisions(policy) else METHODS
+    missing = [method for method in methods if not callable(getattr(policy, method, None))]
     if isinstance(policy, type) or missing:
         lacks = f"{type(policy).__name__} has no method {missing[0]}" if missing else f"got the class {policy.__name__}"
-        raise ArenaError(f"{name} must be an object with the methods {', '.join(METHODS)}; {lacks}")
+        either = f"{', '.join(METHODS)} (or {', '.join(DECISION_METHODS)})"
+        raise ArenaError(f"{name} must be an object with the methods {either}; {lacks}")
     try:
         hash(policy)
     except TypeError:

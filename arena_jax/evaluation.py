@@ -16,7 +16,7 @@ import numpy as np
 from arena_jax.analysis.metrics import Tallies
 from arena_jax.analysis.spread import WorldTallies
 from arena_jax.arena import Arena
-from arena_jax.batch_play import DEFAULT_BATCH, Months, rollout
+from arena_jax.batch_play import DEFAULT_BATCH, Months, check_recordable, rollout
 from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.parts import (
@@ -85,7 +85,8 @@ class Job:
     fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        make_policies(self.policies)
+        for policy in make_policies(self.policies).values():
+            check_recordable(policy, self.fields)
         check_count("seed", self.seed, 0, MAX_SEED)
         check_count("batch", self.batch, 1, MAX_SEED)
         worlds = self.worlds

@@ -30,7 +30,7 @@ from arena_jax.batch_play import COMPILER_OPTIONS, DEFAULT_BATCH, is_opaque, pla
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluation import evaluate
 from arena_jax.params import FIELDS, STATIC, Params, checked_values
-from arena_jax.policies import make_policy
+from arena_jax.policies import make_policies, make_policy
 from arena_jax.programs import Program
 from arena_jax.scenario import Scenario
 from arena_jax.structs import Record
@@ -297,6 +297,10 @@ def play_terms(
 ) -> dict[str, np.ndarray]:
     """One play of each policy, and its `score_terms` float64[episodes, 3]: all that the (λ, m) surface needs."""
     check_count("episodes", episodes, 1, MAX_EPISODES)
+    for spec, policy in make_policies(policies).items():
+        if getattr(policy, "shows_terms", False):
+            raise ArenaError(f"{spec} answers to lambda and m, so one play does not hold its scores over both; "
+                             "evaluate it with --env-set tool_cost=... revenue_multiple=...")  # fmt: skip
     parts: dict[str, list[np.ndarray]] = {spec: [] for spec in policies}
     evaluate(
         env, policies, episodes=episodes, seed=seed, batch=batch, on_progress=on_progress,

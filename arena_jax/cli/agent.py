@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from arena_jax.analysis.table import money, plain_table
+from arena_jax.checks import check_monthly
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.cluster import PATIENCE, RayAddress, RayCpus, cluster
 from arena_jax.cli.options import AsJson, Directory
@@ -152,7 +153,7 @@ def scripted_command(
 
       arena-jax agent scripted /shared/runs/prudent --policy prudent-cfo --ray auto
     """
-    make_policy(policy)
+    check_monthly(policy, make_policy(policy))  # before an episode is begun
     count = read_run(directory)["episodes"]
     with cluster(ray, ray_cpus, 0, no_cache) as workers, progress(count, "episodes") as advance:
         if workers:

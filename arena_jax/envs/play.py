@@ -1,6 +1,7 @@
 """Batch play at decision level: a policy over many episodes of EnterpriseArenaRL-v1.
 
-A policy is a pytree with `init(key) -> carry` and `decide(carry, observation, action_mask, key) -> (carry, action)`.
+A policy is a pytree with `init(key) -> carry` and `decide(carry, observation, action_mask, key) -> (carry, action)`;
+its attribute `shows_terms`, if it has one, says which observation it takes, and `layout_digest` which table.
 Episodes are those of `arena_jax.rollout`: with the same run key, index and decisions the same months come out.
 """
 
@@ -11,14 +12,27 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arena_jax.batch_play import POLICY_STREAM
-from arena_jax.draws import episode_keys
-from arena_jax.envs.rl import ArenaRL
+from arena_jax.arena import Arena
+from arena_jax.draws import POLICY_STREAM, episode_keys
+from arena_jax.envs.rl import ArenaRL, at_decision_level
+from arena_jax.errors import ArenaError
 from arena_jax.programs import Program
 from arena_jax.structs import RUNNING, Record
 
 
-def _play(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.Array) -> Record:
+def world_for(policy: Any, arena: Arena) -> ArenaRL:
+    """The world of an `Arena` as a policy sees it; raises `ArenaError` if it was made for another observation."""
+    env = at_decision_level(arena, getattr(policy, "shows_terms", False))
+    if getattr(policy, "layout_digest", env.layout_digest) != env.layout_digest:
+        pending = arena.params.max_pending
+        raise ArenaError(
+            f"{type(policy).__name__} was made for another observation than this environment's {len(env.layout)} "
+            f"entries (max_pending={pending}); play it with the parameters that it was trained with"
+        )
+    return env
+
+
+def play_decisions(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.Array) -> Record:
     """Play the episodes with the indices uint32[n] to their ends; the record has leaves [n]."""
     keys = episode_keys(run_key, episodes)
     policy_keys = episode_keys(jax.random.fold_in(run_key, POLICY_STREAM), episodes)
@@ -37,4 +51,4 @@ def _play(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.Array) ->
     return jax.vmap(env.record)(state)
 
 
-play = Program(_play)
+play = Program(play_decisions)

@@ -380,12 +380,20 @@ def make_rl(
         raise ArenaError("give a scenario or scenarios, not both")
     arena = make_arena(scenario=scenario, **overrides)
     if scenarios is None:
-        trajectories = jax.tree.map(lambda leaf: leaf[None], arena.scenario)
-    else:
-        trajectories = _generated(scenarios, arena.scenario.horizon)
+        return at_decision_level(arena, shows_terms)
+    return _on_trajectories(arena.params, _generated(scenarios, arena.scenario.horizon), shows_terms)
+
+
+def at_decision_level(arena: Arena, shows_terms: bool = False) -> ArenaRL:
+    """The world of an `Arena` with single decisions as steps; inside `jax.jit` too."""
+    return _on_trajectories(arena.params, jax.tree.map(lambda leaf: leaf[None], arena.scenario), shows_terms)
+
+
+def _on_trajectories(params: Params, trajectories: Scenario, shows_terms: bool) -> ArenaRL:
+    """trajectories: leaves [worlds, T]."""
     table = jnp.stack([getattr(trajectories, name) for name in _TABLE], axis=-1)
     table = jnp.concatenate([table, table[:, -1:]], axis=1)
-    return ArenaRL(arena.params, table, trajectories.crisis_months, shows_terms)
+    return ArenaRL(params, table, trajectories.crisis_months, shows_terms)
 
 
 def _generated(scenarios: str, horizon: int) -> Scenario:

@@ -14,6 +14,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from arena_jax.checks import check_monthly
 from arena_jax.draws import POLICY_STREAM
 from arena_jax.errors import ArenaError, is_number
 from arena_jax.llm.runs import open_episode, run_seed
@@ -34,6 +35,7 @@ def play_policy(session: ArenaSession, policy: Any, seed: int, index: int = 0) -
     seed, index: the session's own, for the policy's luck. A request that the session refuses (an amount that is not
     allowed) becomes a pass. Raises `ArenaError` if the session has calls that this policy does not decide on.
     """
+    check_monthly(type(policy).__name__, policy)
     if session.calls_made == 0:
         _Player(session, policy, seed, index).play()
         return
