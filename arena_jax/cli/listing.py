@@ -15,7 +15,7 @@ from arena_jax.cli.output import print_json, table_console
 from arena_jax.envs.layout import ACTIONS, observation_table
 from arena_jax.errors import unknown
 from arena_jax.params import FIELDS
-from arena_jax.policies import POLICIES
+from arena_jax.policies import POLICIES, TRAINED
 from arena_jax.structs import TOOLS
 from arena_jax.tools import DOCUMENTS, INDICATORS, QUANTITIES, TOOL_HELP
 from arena_jax.trajectory import RECORDERS
@@ -31,7 +31,8 @@ def _policies() -> Rows:
         ]
         about = (inspect.getdoc(policy) or "").split("\n\n")[0].replace("\n", " ")
         rows.append({"policy": name, "options": ", ".join(options), "about": about})
-    return rows
+    trained = [{"policy": name, "options": "weights=FILE", "about": about} for name, about in TRAINED.items()]
+    return rows + trained
 
 
 def _tools() -> Rows:

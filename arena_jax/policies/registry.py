@@ -30,6 +30,14 @@ POLICIES: dict[str, type] = {
     "information-hungry": informed.InformationHungry,
     "random": heuristics.Random,
 }
+# weights/NAME.msgpack; trained by `python -m baselines.train --config NAME`
+TRAINED: dict[str, str] = {
+    "ppo": "A feed-forward network trained by PPO on the paper's score.",
+    "ppo-disciplined": "The same on the disciplined variant, in the default world and generated ones.",
+    "gru-disciplined": "The same with a recurrent network (GRU).",
+    "ppo-terms": "The same, which sees lambda and m and was trained over both.",
+}
+_WEIGHTS = Path(__file__).parent / "weights"
 
 
 def make_policy(spec: str, **options: Any) -> Any:
@@ -43,9 +51,11 @@ def make_policy(spec: str, **options: Any) -> Any:
     head, _, rest = spec.partition(":")
     if head in POLICIES:
         return _registered(head, _merged(spec, _parse_options(spec, rest), options))
+    if head in TRAINED:
+        return _trained(_weights_file(head, _merged(spec, _parse_options(spec, rest), options)))
     factory, _, rest = rest.partition(":")
     if not factory or "=" in factory:
-        raise unknown("policy", head, POLICIES)
+        raise unknown("policy", head, (*POLICIES, *TRAINED))
     return _from_path(spec, head, factory, _merged(spec, _parse_options(spec, rest), options))
 
 
@@ -65,9 +75,13 @@ def _merged(spec: str, parsed: dict[str, Any], options: dict[str, Any]) -> dict[
 
 
 def source_digest(spec: str) -> str | None:
-    """SHA-256 of the file behind a policy by path, None for a registered one, whose source is the package's."""
-    head = spec.partition(":")[0]
-    file = None if head in POLICIES else getattr(importlib.import_module(head), "__file__", None)
+    """SHA-256 of the weights or of the module behind a policy; None for a heuristic, whose source is the package's."""
+    head, _, rest = spec.partition(":")
+    file: Any = None
+    if head in TRAINED:
+        file = _weights_file(head, _parse_options(spec, rest))
+    elif head not in POLICIES:
+        file = getattr(importlib.import_module(head), "__file__", None)
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
@@ -102,6 +116,25 @@ def _registered(name: str, options: dict[str, Any]) -> Any:
     return cls(**leaves)
 
 
+def _weights_file(name: str, options: dict[str, Any]) -> Path:
+    """The weights of a trained policy: those that ship, or with the option `weights` a file."""
+    for option in options:
+        if option != "weights":
+            raise unknown(f"option of {name}", option, ["weights"])
+    given = options.get("weights", _WEIGHTS / f"{name}.msgpack")
+    if not isinstance(given, str | Path):
+        raise ArenaError(f"{name}: option weights must be the path of a file, got {shown(given)}")
+    return Path(given)
+
+
+def _trained(path: Path) -> Any:
+    try:
+        from arena_jax.policies.trained import load_policy  # flax takes a second to import
+    except ImportError as error:
+        raise ArenaError(f"a trained policy needs flax ({error}): pip install 'flax>=0.10'") from None
+    return load_policy(path)
+
+
 def _option_leaf(where: str, field: dataclasses.Field[Any], value: Any) -> Any:
     """An option as an array leaf (int32 for whole-number options and named choices, else the default float)."""
     unit, low, high, choices = (field.metadata[key] for key in ("unit", "low", "high", "choices"))
@@ -123,7 +156,7 @@ def _from_path(spec: str, module_name: str, factory_name: str, options: dict[str
     try:
         module = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:  # whatever the user's module does
-        names = ", ".join(POLICIES)
+        names = ", ".join((*POLICIES, *TRAINED))
         raise ArenaError(
             f"policy {spec!r}: can't import {module_name} ({brief(error)}); named policies: {names}"
         ) from error

@@ -1,0 +1,117 @@
+"""What a training run is: one table of settings, read from a TOML file."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from arena_jax.errors import ArenaError, is_number, shown, unknown
+from arena_jax.policies.network import KINDS
+
+FOLDER = Path(__file__).parent / "configs"
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of a run; all have defaults, a file names those that differ."""
+
+    # the world
+    disciplined: bool = False
+    scenarios: str = ""  # generated worlds to train on beside the default one; none: the default one alone
+    default_share: float = 0.5  # of the episodes, on the default trajectory, where there are others
+    tool_cost: tuple[float, ...] = ()  # lambda and m: between these two values over the lanes, seen by the policy
+    revenue_multiple: tuple[float, ...] = ()
+    # the network
+    kind: str = KINDS[0]
+    hidden: tuple[int, ...] = (64, 64)
+    # how long
+    lanes: int = 1024  # episodes side by side
+    steps: int = 128  # decisions of each between updates
+    updates: int = 100
+    # PPO
+    epochs: int = 4
+    minibatches: int = 8
+    learning_rate: float = 1e-3  # falls to 0 in a line
+    gamma: float = 1.0
+    trace: float = 0.98  # lambda of the advantages
+    clip: float = 0.2
+    entropy: float = 0.01  # weight of the bonus; falls to 0 in a line
+    value: float = 0.5  # weight of the critic's loss
+    max_gradient: float = 0.5  # norm
+    reward_scale: float = 10.0
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check(field.name, getattr(self, field.name), field.default)
+        if self.kind not in KINDS:
+            raise ArenaError(f"kind must be one of {', '.join(KINDS)}, got {shown(self.kind)}")
+        for name in ("lanes", "steps", "updates", "epochs", "minibatches"):
+            _within(name, getattr(self, name), 1, 10**6)
+        if not self.hidden or not all(1 <= width <= 4096 for width in self.hidden):
+            raise ArenaError(f"hidden must be widths from 1 to 4096, got {list(self.hidden)}")
+        if self.lanes % self.minibatches:
+            raise ArenaError(f"lanes must be a multiple of minibatches, got {self.lanes} and {self.minibatches}")
+        for name in ("default_share", "gamma", "trace"):
+            _within(name, getattr(self, name), 0.0, 1.0)
+        for name in ("learning_rate", "clip", "entropy", "value", "max_gradient", "reward_scale"):
+            _within(name, getattr(self, name), 0.0, 1e6)
+        for name in ("tool_cost", "revenue_multiple"):
+            if len(getattr(self, name)) not in (0, 2):
+                raise ArenaError(f"{name} must be a lowest and a highest value, got {list(getattr(self, name))}")
+        if bool(self.tool_cost) != bool(self.revenue_multiple):
+            raise ArenaError("give both tool_cost and revenue_multiple, or neither")
+
+    @property
+    def shows_terms(self) -> bool:
+        """Whether lambda and m differ between lanes, and are in the observation."""
+        return bool(self.tool_cost)
+
+    @property
+    def decisions(self) -> int:
+        """Of one seed's whole run."""
+        return self.lanes * self.steps * self.updates
+
+
+def read_config(name: str) -> Config:
+    """A configuration that ships, by name, or one of your own, by the path of a TOML file."""
+    known = {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+    path = known.get(name, Path(name))
+    if path.suffix != ".toml":
+        raise unknown("configuration", name, known)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ArenaError(f"can't read configuration {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ArenaError(f"configuration {path} is no TOML file: {error}") from None
+    return make_config(values)
+
+
+def make_config(values: dict[str, Any]) -> Config:
+    """A configuration of settings by name, lists as tuples; raises `ArenaError` for a bad one."""
+    fields = [field.name for field in dataclasses.fields(Config)]
+    for key in values:
+        if key not in fields:
+            raise unknown("setting", key, fields)
+    return Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def _check(name: str, value: Any, default: Any) -> None:
+    """Refuse a value of another type than the default's; a whole number may stand for a float."""
+    if isinstance(default, tuple):
+        kind, fits = "a list of numbers", isinstance(value, tuple) and all(is_number(one) for one in value)
+        fits = fits and (name != "hidden" or all(isinstance(one, int) for one in value))
+    elif isinstance(default, float):
+        kind, fits = "a number", is_number(value)
+    else:
+        kind, fits = type(default).__name__, type(value) is type(default)
+    if not fits:
+        raise ArenaError(f"{name} must be {kind}, got {shown(value)}")
+
+
+def _within(name: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise ArenaError(f"{name} must be from {low:g} to {high:g}, got {value:g}")

@@ -1,0 +1,206 @@
+"""Proximal policy optimisation, a whole update in one program: play, estimate advantages, fit.
+
+A world has lanes: `reset(keys) -> states, observations, masks` and `step(states, actions, keys) -> states,
+observations, masks, rewards, ended, came_to`, with auto-reset (`baselines.worlds.World`). A lane's episode goes on
+from one update to the next.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from arena_jax.policies import categorical
+from arena_jax.policies.network import (
+    Normaliser,
+    Sizes,
+    act,
+    judge,
+    new_actor,
+    new_critic,
+    new_normaliser,
+    start_memory,
+)
+from baselines.config import Config
+from baselines.losses import advantages, divergence, normalised, policy_loss, value_loss
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Learner:
+    """All that a run goes on from."""
+
+    weights: Any  # {"actor", "critic"}
+    optimiser: Any
+    normaliser: Normaliser
+    states: Any  # of the lanes
+    observations: Any  # float32[n, entries]
+    masks: Any  # bool[n, actions]
+    memory: Any  # {"actor", "critic"}
+    key: Any  # typed key
+    updates: Any  # int32[]: done so far
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Played:
+    """A stretch of steps, leaves [steps, lanes, ...]."""
+
+    observations: Any
+    masks: Any
+    actions: Any
+    log_probs: Any
+    values: Any
+    rewards: Any
+    ended: Any
+
+
+def sizes_of(config: Config, world: Any) -> Sizes:
+    """The networks' sizes."""
+    return Sizes(config.kind, config.hidden, world.observation_size, world.num_actions)
+
+
+def optimiser_of(config: Config) -> optax.GradientTransformation:
+    """Adam with clipped gradients and a learning rate that falls to 0 over the run."""
+    steps = config.updates * config.epochs * config.minibatches
+    rate = optax.linear_schedule(config.learning_rate, 0.0, steps)
+    return optax.chain(optax.clip_by_global_norm(config.max_gradient), optax.adam(rate, eps=1e-5))
+
+
+@partial(jax.jit, static_argnums=0)
+def start(config: Config, world: Any, key: jax.Array) -> Learner:
+    """A learner before its first update."""
+    key_actor, key_critic, key_world, key = jax.random.split(key, 4)
+    sizes = sizes_of(config, world)
+    weights = {"actor": new_actor(sizes, key_actor), "critic": new_critic(sizes, key_critic)}
+    states, observations, masks = world.reset(jax.random.split(key_world, config.lanes))
+    memory = {name: start_memory(sizes, (config.lanes,)) for name in weights}
+    optimiser = optimiser_of(config).init(weights)
+    normaliser = new_normaliser(sizes.observation).updated(observations)
+    return Learner(weights, optimiser, normaliser, states, observations, masks, memory, key, jnp.int32(0))
+
+
+@partial(jax.jit, static_argnums=0)
+def update(config: Config, world: Any, learner: Learner) -> tuple[Learner, dict[str, jax.Array]]:
+    """One update, and its figures float32[]."""
+    sizes = sizes_of(config, world)
+    key_play, key_fit, key = jax.random.split(learner.key, 3)
+    after, played, came_to = _play(config, sizes, world, dataclasses.replace(learner, key=key_play))
+    _, last_values = judge(sizes, learner.weights["critic"], after.memory["critic"], _seen(after))
+    gains = advantages(played.rewards, played.values, played.ended, last_values, config.gamma, config.trace)
+    progress = learner.updates.astype(jnp.float32) / config.updates
+    entropy_weight = config.entropy * (1.0 - progress)
+    weights, optimiser, fitted = _fit(config, sizes, learner, played, gains, entropy_weight, key_fit)
+    figures = fitted | came_to | {"value_explained": 1.0 - _explained(played.values + gains, played.values)}
+    return (
+        dataclasses.replace(
+            after,
+            weights=weights,
+            optimiser=optimiser,
+            normaliser=learner.normaliser.updated(played.observations),
+            key=key,
+            updates=learner.updates + 1,
+        ),
+        figures,
+    )
+
+
+def _seen(learner: Learner) -> jax.Array:
+    return learner.normaliser(learner.observations)
+
+
+def _explained(targets: jax.Array, values: jax.Array) -> jax.Array:
+    return jnp.var(targets - values) / (jnp.var(targets) + 1e-8)
+
+
+def _play(config: Config, sizes: Sizes, world: Any, learner: Learner) -> tuple[Learner, Played, dict[str, jax.Array]]:
+    """`steps` decisions in each lane."""
+
+    def one(learner: Learner, key: jax.Array) -> tuple[Learner, tuple[Played, Any]]:
+        key_action, key_step = jax.random.split(key)
+        seen = _seen(learner)
+        actor, logits = act(sizes, learner.weights["actor"], learner.memory["actor"], seen)
+        critic, values = judge(sizes, learner.weights["critic"], learner.memory["critic"], seen)
+        actions = categorical.sample(key_action, logits, learner.masks)
+        keys = jax.random.split(key_step, config.lanes)
+        states, observations, masks, rewards, ended, came_to = world.step(learner.states, actions, keys)
+        log_probs = categorical.log_prob(logits, learner.masks, actions)
+        rewards = rewards * config.reward_scale
+        row = Played(learner.observations, learner.masks, actions, log_probs, values, rewards, ended)
+        memory = _forgotten({"actor": actor, "critic": critic}, ended)
+        after = dataclasses.replace(learner, states=states, observations=observations, masks=masks, memory=memory)
+        return after, (row, jax.tree.map(lambda value: jnp.sum(jnp.where(ended, value, 0.0)), came_to))
+
+    after, (played, sums) = jax.lax.scan(one, learner, jax.random.split(learner.key, config.steps))
+    episodes = played.ended.sum(dtype=jnp.int32).astype(jnp.float32)
+    means = {name: total.sum() / episodes for name, total in sums.items()}  # no episode ended: not a number
+    return after, played, means | {"episodes": episodes, "entropy_of_play": -played.log_probs.mean()}
+
+
+def _forgotten(memory: Any, ended: jax.Array) -> Any:
+    """The memory with that of ended episodes as at the start."""
+    return jax.tree.map(lambda leaf: jnp.where(ended[:, None], 0.0, leaf), memory)
+
+
+def _over_time(function: Any, sizes: Sizes, weights: Any, memory: Any, seen: jax.Array, ended: jax.Array) -> jax.Array:
+    """A network over steps float[T, n, entries], from the memory at their start."""
+    if sizes.kind != "gru":
+        return function(sizes, weights, (), seen)[1]
+
+    def one(memory: Any, row: Any) -> tuple[Any, jax.Array]:
+        seen, ended = row
+        memory, found = function(sizes, weights, memory, seen)
+        return _forgotten(memory, ended), found
+
+    return jax.lax.scan(one, memory, (seen, ended))[1]
+
+
+def _fit(
+    config: Config,
+    sizes: Sizes,
+    learner: Learner,
+    played: Played,
+    gains: jax.Array,
+    entropy_weight: jax.Array,
+    key: jax.Array,
+) -> tuple[Any, Any, dict[str, jax.Array]]:
+    """Epochs over minibatches of lanes, each with all its steps: weights, optimiser, mean figures."""
+    optimiser = optimiser_of(config)
+    targets = played.values + gains
+    seen = learner.normaliser(played.observations)
+
+    def loss(weights: Any, lanes: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        take = lambda leaf: leaf[:, lanes]
+        memory = jax.tree.map(lambda leaf: leaf[lanes], learner.memory)
+        ours = partial(_over_time, sizes=sizes, seen=take(seen), ended=take(played.ended))
+        logits = ours(act, weights=weights["actor"], memory=memory["actor"])
+        values = ours(judge, weights=weights["critic"], memory=memory["critic"])
+        masks, old = take(played.masks), take(played.log_probs)
+        log_probs = categorical.log_prob(logits, masks, take(played.actions))
+        entropy = categorical.entropy(logits, masks).mean()
+        of_policy = policy_loss(log_probs, old, normalised(take(gains)), config.clip)
+        of_value = value_loss(values, take(targets))
+        figures = {
+            "policy_loss": of_policy,
+            "value_loss": of_value,
+            "entropy": entropy,
+            "divergence": divergence(log_probs, old),
+        }
+        return of_policy + config.value * of_value - entropy_weight * entropy, figures
+
+    def one(carry: Any, lanes: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
+        weights, state = carry
+        gradient, figures = jax.grad(loss, has_aux=True)(weights, lanes)
+        changes, state = optimiser.update(gradient, state, weights)
+        return (optax.apply_updates(weights, changes), state), figures
+
+    orders = [jax.random.permutation(one, config.lanes) for one in jax.random.split(key, config.epochs)]
+    lanes = jnp.stack(orders).reshape(config.epochs * config.minibatches, -1)
+    (weights, state), figures = jax.lax.scan(one, (learner.weights, learner.optimiser), lanes)
+    return weights, state, jax.tree.map(jnp.mean, figures)

@@ -1,0 +1,156 @@
+"""One training run: the loop of updates, its checkpoints and curves, and the weights that it ends with."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from arena_jax.analysis.table import money
+from arena_jax.errors import ArenaError
+from arena_jax.policies.trained import Trained, save_policy
+from arena_jax.policies.weights import fill, read_arrays, write_arrays
+from arena_jax.version import __version__
+from baselines.config import Config, read_config
+from baselines.curves import Row, check_drawing, read_csv, write_csv, write_png
+from baselines.ppo import Learner, sizes_of, start, update
+from baselines.worlds import World, make_world
+
+CHECKPOINT, CURVES, DRAWING = "checkpoint.msgpack", "curves.csv", "curves.png"
+WHAT = "checkpoint"
+
+
+@dataclass
+class Run:
+    """A run between two updates."""
+
+    name: str
+    out: Path
+    config: Config
+    seeds: tuple[int, ...]
+    world: World
+    learners: Learner  # leaves [seeds, ...]
+    rows: list[Row] = field(default_factory=list)
+    seconds: float = 0.0  # spent so far, compilation included
+
+    @property
+    def updates(self) -> int:
+        """Done so far."""
+        return int(self.learners.updates[0])
+
+
+def open_run(config: str, out: Path, seed: int, seeds: int, resume: bool) -> Run:
+    """A run from its start or from its checkpoint; raises `ArenaError` before anything is trained."""
+    settings = read_config(config)
+    check_drawing()
+    path = out / CHECKPOINT
+    if path.exists() and not resume:
+        raise ArenaError(f"{out} holds a run already: go on with --resume, or give another --out")
+    world, numbers = make_world(settings), tuple(range(seed, seed + seeds))
+    keys = jnp.stack([jax.random.key(number) for number in numbers])
+    begin = jax.vmap(partial(start, settings, world))
+    if not resume:
+        out.mkdir(parents=True, exist_ok=True)
+        return Run(config, out, settings, numbers, world, begin(keys))
+    header, arrays = read_arrays(path, WHAT)
+    expected = _header(settings, numbers)
+    if header.get("kind") != WHAT:
+        raise ArenaError(f"{path} is no checkpoint of a training run")
+    if odd := [name for name in expected if header.get(name) != expected[name]]:
+        raise ArenaError(f"{path} was written by another run: its {odd[0]} differs; resume with what it was begun with")
+    raw = fill(path, WHAT, jax.eval_shape(lambda: _raw(begin(keys))), arrays)
+    learners = dataclasses.replace(jax.tree.map(jnp.asarray, raw), key=jax.random.wrap_key_data(jnp.asarray(raw.key)))
+    run = Run(config, out, settings, numbers, world, learners, seconds=header["seconds"])
+    run.rows = read_csv(out / CURVES, run.updates)
+    return run
+
+
+def train(run: Run, checkpoint_every: int) -> bool:
+    """Update until the end, or until Ctrl-C, after which a checkpoint is left; whether the run is done."""
+    step = jax.jit(jax.vmap(partial(update, run.config), in_axes=(None, 0)))
+    began = time.perf_counter() - run.seconds
+    is_written = True
+    try:
+        while run.updates < run.config.updates:
+            learners, figures = jax.block_until_ready(step(run.world, run.learners))
+            # both or neither: an interruption must not come between them
+            rows = _rows(run, figures, time.perf_counter() - began)
+            run.learners, run.rows, run.seconds = learners, run.rows + rows, time.perf_counter() - began
+            is_written = False
+            print(_line(run, rows), file=sys.stderr)
+            if run.updates % checkpoint_every == 0 or run.updates == run.config.updates:
+                _write(run)
+                is_written = True
+    except KeyboardInterrupt:
+        if not is_written:
+            _write(run)
+        print(f"interrupted after update {run.updates}; --resume goes on", file=sys.stderr)
+        return False
+    for number, seed in enumerate(run.seeds):
+        learner = jax.tree.map(lambda leaf: leaf[number], run.learners)  # noqa: B023
+        path = run.out / f"policy-{seed}.msgpack"
+        save_policy(path, policy_of(run.config, run.world, learner), _about(run, seed))
+        print(f"wrote {path}; arena-jax evaluate --policy ppo:weights={path}", file=sys.stderr)
+    return True
+
+
+def policy_of(config: Config, world: World, learner: Learner) -> Trained:
+    """What a learner has learned, for batch play."""
+    sizes = sizes_of(config, world)
+    return Trained(learner.weights["actor"], learner.normaliser, sizes, world.env.layout_digest, config.shows_terms)
+
+
+def _header(config: Config, seeds: tuple[int, ...]) -> dict[str, Any]:
+    """What a run and its checkpoint must agree in, as JSON has it."""
+    settings = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(config).items()}
+    return {"kind": WHAT, "config": settings, "seeds": list(seeds), "arena_jax": __version__, "jax": jax.__version__}
+
+
+def _about(run: Run, seed: int) -> dict[str, Any]:
+    """How weights came about."""
+    header = _header(run.config, run.seeds)
+    training = {"decisions": run.config.decisions, "seconds": round(run.seconds, 1), "backend": jax.default_backend()}
+    return {name: header[name] for name in ("config", "arena_jax", "jax")} | {
+        "name": run.name, "variant": run.world.env.arena().name, "seed": seed, "training": training,
+    }  # fmt: skip
+
+
+def _raw(learners: Learner) -> Learner:
+    """With the keys' words in their place."""
+    return dataclasses.replace(learners, key=jax.random.key_data(learners.key))
+
+
+def _write(run: Run) -> None:
+    """Curves first: those of a checkpoint are always there."""
+    write_csv(run.out / CURVES, run.rows)
+    write_png(run.out / DRAWING, run.rows, f"{run.name}: {run.config.decisions / 1e6:.3g}M decisions a seed")
+    write_arrays(run.out / CHECKPOINT, _header(run.config, run.seeds) | {"seconds": run.seconds}, _raw(run.learners))
+
+
+def _rows(run: Run, figures: dict[str, jax.Array], seconds: float) -> list[Row]:
+    done = run.updates + 1
+    decisions = done * run.config.lanes * run.config.steps
+    found = {name: np.asarray(value, dtype=np.float64) for name, value in sorted(figures.items())}
+    return [
+        {"update": done, "seed": seed, "decisions": decisions, "seconds": seconds}
+        | {name: float(value[number]) for name, value in found.items()}
+        for number, seed in enumerate(run.seeds)
+    ]
+
+
+def _line(run: Run, rows: list[Row]) -> str:
+    """Progress in one line, means over the seeds."""
+    mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
+    ended = f"objective {money(mean['objective'])}, survived {mean['survived']:.0%}, {mean['calls']:.1f} calls a month"
+    return (
+        f"update {run.updates}/{run.config.updates}, {mean['decisions'] / 1e6:.2f}M decisions, {run.seconds:.0f} s: "
+        f"{ended if mean['episodes'] else 'no episode ended'}, entropy {mean['entropy']:.2f}"
+    )

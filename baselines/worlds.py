@@ -1,0 +1,109 @@
+"""The worlds that policies are trained in: many lanes of EnterpriseArenaRL-v1, and what a step is rewarded with.
+
+The environment pays at the end of an episode alone. Training adds the change of a potential, what the objective would
+be if the episode ended now: the sum over an episode is the same but for the potential at the start, which no policy
+changes, so that with gamma = 1 the best policies stay the best ones (Ng, Harada and Russell 1999). The potential reads
+the hidden state; the policy never does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from scipy import stats
+
+import arena_jax
+from arena_jax.envs.rl import REWARD_UNIT, ArenaRL, DecisionState
+from arena_jax.score import objective
+from arena_jax.structs import COMPLETED, RUNNING
+from baselines.config import Config
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class World:
+    """Lanes of episodes, one after another. Parameters of `env` may have one value a lane."""
+
+    env: ArenaRL
+
+    @property
+    def observation_size(self) -> int:
+        """Entries of an observation."""
+        return len(self.env.layout)
+
+    @property
+    def num_actions(self) -> int:
+        """22."""
+        return self.env.num_actions
+
+    def reset(self, keys: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
+        """From a key a lane: states, observations float32[n, entries], masks bool[n, actions]."""
+        state, timestep = self._over_lanes(lambda env, key: env.reset(key))(keys)
+        return state, timestep.observation, timestep.action_mask
+
+    def step(
+        self, states: Any, actions: jax.Array, keys: jax.Array
+    ) -> tuple[Any, jax.Array, jax.Array, jax.Array, jax.Array, dict[str, jax.Array]]:
+        """States, observations, masks, rewards, ended bool[n], and what ended episodes came to; with auto-reset."""
+
+        def one(env: ArenaRL, state: DecisionState, action: jax.Array, key: jax.Array) -> Any:
+            fresh, _ = env.reset(key)
+            opened = jax.tree.map(lambda new, old: jnp.where(state.arena.status != RUNNING, new, old), fresh, state)
+            after, shown, _ = env.step_on(state, action, key)
+            reward = shown.reward + potential(env, after) - potential(env, opened)
+            tally = after.arena.tally
+            came_to = {
+                "objective": objective(env.params, after.opening_value, after.arena),
+                "survived": (after.arena.status == COMPLETED).astype(jnp.float32),
+                "calls": sum(tally.tool_calls).astype(jnp.float32) / after.arena.month.astype(jnp.float32),
+                "requests": tally.requests.astype(jnp.float32),
+            }
+            return after, shown.observation, shown.action_mask, reward, shown.terminated, came_to
+
+        return self._over_lanes(one)(states, actions, keys)
+
+    def _over_lanes(self, function: Any) -> Any:
+        axes = jax.tree.map(lambda leaf: 0 if leaf.ndim else None, self.env.params)
+        one = lambda params, *args: function(dataclasses.replace(self.env, params=params), *args)
+        return lambda *args: jax.vmap(one, in_axes=(axes, *[0] * len(args)))(self.env.params, *args)
+
+
+def potential(env: ArenaRL, state: DecisionState) -> jax.Array:
+    """The objective if the episode ended now, in units of the reward; 0 once it has."""
+    now = objective(env.params, state.opening_value, state.arena) / REWARD_UNIT
+    return jnp.where(state.arena.status == RUNNING, now, 0.0).astype(jnp.float32)
+
+
+def make_world(config: Config) -> World:
+    """The lanes of a configuration; raises `ArenaError` for settings that the environment refuses."""
+    options = {"disciplined": config.disciplined, "shows_terms": config.shows_terms}
+    env = arena_jax.make("EnterpriseArenaRL-v1", **options)
+    if config.scenarios:
+        env = _mixed(env, arena_jax.make("EnterpriseArenaRL-v1", scenarios=config.scenarios, **options), config)
+    if config.shows_terms:
+        env, _ = arena_jax.sweep(env, **_terms(config))
+    return World(env)
+
+
+def _mixed(default: ArenaRL, generated: ArenaRL, config: Config) -> ArenaRL:
+    """The default trajectory as often among generated ones as its share says."""
+    share, count = config.default_share, generated.trajectories.shape[0]
+    copies = round(count * share / (1.0 - share)) if share < 1.0 else 0
+    join = lambda one, other: jnp.concatenate([jnp.repeat(one, copies, axis=0), other])
+    return dataclasses.replace(
+        generated,
+        trajectories=join(default.trajectories, generated.trajectories),
+        crisis_months=join(default.crisis_months, generated.crisis_months),
+    )
+
+
+def _terms(config: Config) -> dict[str, np.ndarray]:
+    """lambda and m of each lane, spread evenly over their ranges (Halton)."""
+    ranges = {"tool_cost": config.tool_cost, "revenue_multiple": config.revenue_multiple}
+    points = stats.qmc.Halton(len(ranges), scramble=False).random(config.lanes)
+    return {name: low + (high - low) * points[:, i] for i, (name, (low, high)) in enumerate(ranges.items())}
