@@ -12,6 +12,7 @@ from arena_jax.errors import ArenaError, is_number, shown, unknown
 from arena_jax.policies.network import KINDS
 
 FOLDER = Path(__file__).parent / "configs"
+_WIDTHS = ("hidden", "critic_hidden")
 
 
 @dataclass(frozen=True)
@@ -26,19 +27,20 @@ class Config:
     revenue_multiple: tuple[float, ...] = ()
     # the network
     kind: str = KINDS[0]
-    hidden: tuple[int, ...] = (64, 64)
+    hidden: tuple[int, ...] = (64, 64)  # of the actor
+    critic_hidden: tuple[int, ...] = (64, 64)
     # how long
-    lanes: int = 1024  # episodes side by side
-    steps: int = 128  # decisions of each between updates
+    lanes: int = 512  # episodes side by side
+    steps: int = 64  # decisions of each between updates
     updates: int = 100
     # PPO
     epochs: int = 4
     minibatches: int = 8
     learning_rate: float = 1e-3  # falls to 0 in a line
     gamma: float = 1.0
-    trace: float = 0.98  # lambda of the advantages
+    trace: float = 0.95  # lambda of the advantages
     clip: float = 0.2
-    entropy: float = 0.01  # weight of the bonus; falls to 0 in a line
+    entropy: float = 0.003  # weight of the bonus; falls to 0 in a line
     value: float = 0.5  # weight of the critic's loss
     max_gradient: float = 0.5  # norm
     reward_scale: float = 10.0
@@ -50,8 +52,10 @@ class Config:
             raise ArenaError(f"kind must be one of {', '.join(KINDS)}, got {shown(self.kind)}")
         for name in ("lanes", "steps", "updates", "epochs", "minibatches"):
             _within(name, getattr(self, name), 1, 10**6)
-        if not self.hidden or not all(1 <= width <= 4096 for width in self.hidden):
-            raise ArenaError(f"hidden must be widths from 1 to 4096, got {list(self.hidden)}")
+        for name in _WIDTHS:
+            widths = getattr(self, name)
+            if not widths or not all(1 <= width <= 4096 for width in widths):
+                raise ArenaError(f"{name} must be widths from 1 to 4096, got {list(widths)}")
         if self.lanes % self.minibatches:
             raise ArenaError(f"lanes must be a multiple of minibatches, got {self.lanes} and {self.minibatches}")
         for name in ("default_share", "gamma", "trace"):
@@ -103,7 +107,7 @@ def _check(name: str, value: Any, default: Any) -> None:
     """Refuse a value of another type than the default's; a whole number may stand for a float."""
     if isinstance(default, tuple):
         kind, fits = "a list of numbers", isinstance(value, tuple) and all(is_number(one) for one in value)
-        fits = fits and (name != "hidden" or all(isinstance(one, int) for one in value))
+        fits = fits and (name not in _WIDTHS or all(isinstance(one, int) for one in value))
     elif isinstance(default, float):
         kind, fits = "a number", is_number(value)
     else:

@@ -2,7 +2,8 @@
 
 A world has lanes: `reset(keys) -> states, observations, masks` and `step(states, actions, keys) -> states,
 observations, masks, rewards, ended, came_to`, with auto-reset (`baselines.worlds.World`). A lane's episode goes on
-from one update to the next.
+from one update to the next. Of an observation the actor gets the first `observation_size` entries, the critic all
+`entries` (Pinto et al. 2018): what it knows better than the actor makes its estimates sharper and no policy worse.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Learner:
     states: Any  # of the lanes
     observations: Any  # float32[n, entries]
     masks: Any  # bool[n, actions]
-    memory: Any  # {"actor", "critic"}
+    memory: Any  # of the actor
     key: Any  # typed key
     updates: Any  # int32[]: done so far
 
@@ -78,11 +79,14 @@ def start(config: Config, world: Any, key: jax.Array) -> Learner:
     """A learner before its first update."""
     key_actor, key_critic, key_world, key = jax.random.split(key, 4)
     sizes = sizes_of(config, world)
-    weights = {"actor": new_actor(sizes, key_actor), "critic": new_critic(sizes, key_critic)}
+    weights = {
+        "actor": new_actor(sizes, key_actor),
+        "critic": new_critic(config.critic_hidden, world.entries, key_critic),
+    }
     states, observations, masks = world.reset(jax.random.split(key_world, config.lanes))
-    memory = {name: start_memory(sizes, (config.lanes,)) for name in weights}
+    memory = start_memory(sizes, (config.lanes,))
     optimiser = optimiser_of(config).init(weights)
-    normaliser = new_normaliser(sizes.observation).updated(observations)
+    normaliser = new_normaliser(world.entries).updated(observations)
     return Learner(weights, optimiser, normaliser, states, observations, masks, memory, key, jnp.int32(0))
 
 
@@ -92,7 +96,7 @@ def update(config: Config, world: Any, learner: Learner) -> tuple[Learner, dict[
     sizes = sizes_of(config, world)
     key_play, key_fit, key = jax.random.split(learner.key, 3)
     after, played, came_to = _play(config, sizes, world, dataclasses.replace(learner, key=key_play))
-    _, last_values = judge(sizes, learner.weights["critic"], after.memory["critic"], _seen(after))
+    last_values = judge(config.critic_hidden, learner.weights["critic"], _seen(after))
     gains = advantages(played.rewards, played.values, played.ended, last_values, config.gamma, config.trace)
     progress = learner.updates.astype(jnp.float32) / config.updates
     entropy_weight = config.entropy * (1.0 - progress)
@@ -125,15 +129,15 @@ def _play(config: Config, sizes: Sizes, world: Any, learner: Learner) -> tuple[L
     def one(learner: Learner, key: jax.Array) -> tuple[Learner, tuple[Played, Any]]:
         key_action, key_step = jax.random.split(key)
         seen = _seen(learner)
-        actor, logits = act(sizes, learner.weights["actor"], learner.memory["actor"], seen)
-        critic, values = judge(sizes, learner.weights["critic"], learner.memory["critic"], seen)
+        memory, logits = act(sizes, learner.weights["actor"], learner.memory, seen[:, : sizes.observation])
+        values = judge(config.critic_hidden, learner.weights["critic"], seen)
         actions = categorical.sample(key_action, logits, learner.masks)
         keys = jax.random.split(key_step, config.lanes)
         states, observations, masks, rewards, ended, came_to = world.step(learner.states, actions, keys)
         log_probs = categorical.log_prob(logits, learner.masks, actions)
         rewards = rewards * config.reward_scale
         row = Played(learner.observations, learner.masks, actions, log_probs, values, rewards, ended)
-        memory = _forgotten({"actor": actor, "critic": critic}, ended)
+        memory = _forgotten(memory, ended)
         after = dataclasses.replace(learner, states=states, observations=observations, masks=masks, memory=memory)
         return after, (row, jax.tree.map(lambda value: jnp.sum(jnp.where(ended, value, 0.0)), came_to))
 
@@ -148,15 +152,15 @@ def _forgotten(memory: Any, ended: jax.Array) -> Any:
     return jax.tree.map(lambda leaf: jnp.where(ended[:, None], 0.0, leaf), memory)
 
 
-def _over_time(function: Any, sizes: Sizes, weights: Any, memory: Any, seen: jax.Array, ended: jax.Array) -> jax.Array:
-    """A network over steps float[T, n, entries], from the memory at their start."""
+def _over_time(sizes: Sizes, weights: Any, memory: Any, seen: jax.Array, ended: jax.Array) -> jax.Array:
+    """An actor's logits over steps float[T, n, entries], from the memory at their start."""
     if sizes.kind != "gru":
-        return function(sizes, weights, (), seen)[1]
+        return act(sizes, weights, (), seen)[1]
 
     def one(memory: Any, row: Any) -> tuple[Any, jax.Array]:
         seen, ended = row
-        memory, found = function(sizes, weights, memory, seen)
-        return _forgotten(memory, ended), found
+        memory, logits = act(sizes, weights, memory, seen)
+        return _forgotten(memory, ended), logits
 
     return jax.lax.scan(one, memory, (seen, ended))[1]
 
@@ -178,9 +182,9 @@ def _fit(
     def loss(weights: Any, lanes: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
         take = lambda leaf: leaf[:, lanes]
         memory = jax.tree.map(lambda leaf: leaf[lanes], learner.memory)
-        ours = partial(_over_time, sizes=sizes, seen=take(seen), ended=take(played.ended))
-        logits = ours(act, weights=weights["actor"], memory=memory["actor"])
-        values = ours(judge, weights=weights["critic"], memory=memory["critic"])
+        for_actor = take(seen[:, :, : sizes.observation])
+        logits = _over_time(sizes, weights["actor"], memory, for_actor, take(played.ended))
+        values = judge(config.critic_hidden, weights["critic"], take(seen))
         masks, old = take(played.masks), take(played.log_probs)
         log_probs = categorical.log_prob(logits, masks, take(played.actions))
         entropy = categorical.entropy(logits, masks).mean()

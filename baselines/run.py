@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 import time
 from dataclasses import dataclass, field
@@ -17,15 +16,14 @@ import numpy as np
 from arena_jax.analysis.table import money
 from arena_jax.errors import ArenaError
 from arena_jax.policies.trained import Trained, save_policy
-from arena_jax.policies.weights import fill, read_arrays, write_arrays
 from arena_jax.version import __version__
+from baselines.checkpoint import read_checkpoint, write_checkpoint
 from baselines.config import Config, read_config
 from baselines.curves import Row, check_drawing, read_csv, write_csv, write_png
 from baselines.ppo import Learner, sizes_of, start, update
 from baselines.worlds import World, make_world
 
 CHECKPOINT, CURVES, DRAWING = "checkpoint.msgpack", "curves.csv", "curves.png"
-WHAT = "checkpoint"
 
 
 @dataclass
@@ -55,22 +53,19 @@ def open_run(config: str, out: Path, seed: int, seeds: int, resume: bool) -> Run
     if path.exists() and not resume:
         raise ArenaError(f"{out} holds a run already: go on with --resume, or give another --out")
     world, numbers = make_world(settings), tuple(range(seed, seed + seeds))
-    keys = jnp.stack([jax.random.key(number) for number in numbers])
-    begin = jax.vmap(partial(start, settings, world))
+    begin = partial(_begin, settings, world, numbers)
     if not resume:
         out.mkdir(parents=True, exist_ok=True)
-        return Run(config, out, settings, numbers, world, begin(keys))
-    header, arrays = read_arrays(path, WHAT)
-    expected = _header(settings, numbers)
-    if header.get("kind") != WHAT:
-        raise ArenaError(f"{path} is no checkpoint of a training run")
-    if odd := [name for name in expected if header.get(name) != expected[name]]:
-        raise ArenaError(f"{path} was written by another run: its {odd[0]} differs; resume with what it was begun with")
-    raw = fill(path, WHAT, jax.eval_shape(lambda: _raw(begin(keys))), arrays)
-    learners = dataclasses.replace(jax.tree.map(jnp.asarray, raw), key=jax.random.wrap_key_data(jnp.asarray(raw.key)))
-    run = Run(config, out, settings, numbers, world, learners, seconds=header["seconds"])
+        return Run(config, out, settings, numbers, world, begin())
+    learners, seconds = read_checkpoint(path, _header(settings, numbers), begin)
+    run = Run(config, out, settings, numbers, world, learners, seconds=seconds)
     run.rows = read_csv(out / CURVES, run.updates)
     return run
+
+
+def _begin(config: Config, world: World, seeds: tuple[int, ...]) -> Learner:
+    """A learner a seed, side by side."""
+    return jax.vmap(partial(start, config, world))(jnp.stack([jax.random.key(seed) for seed in seeds]))
 
 
 def train(run: Run, checkpoint_every: int) -> bool:
@@ -105,13 +100,14 @@ def train(run: Run, checkpoint_every: int) -> bool:
 def policy_of(config: Config, world: World, learner: Learner) -> Trained:
     """What a learner has learned, for batch play."""
     sizes = sizes_of(config, world)
-    return Trained(learner.weights["actor"], learner.normaliser, sizes, world.env.layout_digest, config.shows_terms)
+    normaliser = learner.normaliser.first(sizes.observation)
+    return Trained(learner.weights["actor"], normaliser, sizes, world.env.layout_digest, config.shows_terms)
 
 
 def _header(config: Config, seeds: tuple[int, ...]) -> dict[str, Any]:
     """What a run and its checkpoint must agree in, as JSON has it."""
     settings = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(config).items()}
-    return {"kind": WHAT, "config": settings, "seeds": list(seeds), "arena_jax": __version__, "jax": jax.__version__}
+    return {"config": settings, "seeds": list(seeds), "arena_jax": __version__, "jax": jax.__version__}
 
 
 def _about(run: Run, seed: int) -> dict[str, Any]:
@@ -123,16 +119,11 @@ def _about(run: Run, seed: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _raw(learners: Learner) -> Learner:
-    """With the keys' words in their place."""
-    return dataclasses.replace(learners, key=jax.random.key_data(learners.key))
-
-
 def _write(run: Run) -> None:
     """Curves first: those of a checkpoint are always there."""
     write_csv(run.out / CURVES, run.rows)
     write_png(run.out / DRAWING, run.rows, f"{run.name}: {run.config.decisions / 1e6:.3g}M decisions a seed")
-    write_arrays(run.out / CHECKPOINT, _header(run.config, run.seeds) | {"seconds": run.seconds}, _raw(run.learners))
+    write_checkpoint(run.out / CHECKPOINT, _header(run.config, run.seeds), run.learners, run.seconds)
 
 
 def _rows(run: Run, figures: dict[str, jax.Array], seconds: float) -> list[Row]:

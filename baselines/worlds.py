@@ -2,8 +2,8 @@
 
 The environment pays at the end of an episode alone. Training adds the change of a potential, what the objective would
 be if the episode ended now: the sum over an episode is the same but for the potential at the start, which no policy
-changes, so that with gamma = 1 the best policies stay the best ones (Ng, Harada and Russell 1999). The potential reads
-the hidden state; the policy never does.
+changes, so that with gamma = 1 the best policies stay the best ones (Ng, Harada and Russell 1999). The potential and
+the critic read the hidden state, the critic the trajectory's months ahead too; the policy never does.
 """
 
 from __future__ import annotations
@@ -18,10 +18,16 @@ import numpy as np
 from scipy import stats
 
 import arena_jax
-from arena_jax.envs.rl import REWARD_UNIT, ArenaRL, DecisionState
+from arena_jax.envs.rl import REWARD_UNIT, TABLE, ArenaRL, DecisionState
+from arena_jax.ledger import revenue_ttm
 from arena_jax.score import objective
 from arena_jax.structs import COMPLETED, RUNNING
 from baselines.config import Config
+
+# what the critic knows of the trajectory, and how many months ahead
+_MARKET = ("user_growth", "treasury_2y", "credit_spread", "delinquency", "volatility", "lending_tightness")
+_AHEAD = (0, 6, 18, 36)
+_HIDDEN = 8 + len(_MARKET) * len(_AHEAD)  # beside three for each request that may be open
 
 
 @jax.tree_util.register_dataclass
@@ -33,8 +39,13 @@ class World:
 
     @property
     def observation_size(self) -> int:
-        """Entries of an observation."""
+        """Entries that the policy sees."""
         return len(self.env.layout)
+
+    @property
+    def entries(self) -> int:
+        """Entries with those for the critic alone."""
+        return self.observation_size + _HIDDEN + 3 * self.env.params.max_pending
 
     @property
     def num_actions(self) -> int:
@@ -43,8 +54,12 @@ class World:
 
     def reset(self, keys: jax.Array) -> tuple[Any, jax.Array, jax.Array]:
         """From a key a lane: states, observations float32[n, entries], masks bool[n, actions]."""
-        state, timestep = self._over_lanes(lambda env, key: env.reset(key))(keys)
-        return state, timestep.observation, timestep.action_mask
+
+        def one(env: ArenaRL, key: jax.Array) -> Any:
+            state, timestep = env.reset(key)
+            return state, _with_hidden(env, state, timestep.observation), timestep.action_mask
+
+        return self._over_lanes(one)(keys)
 
     def step(
         self, states: Any, actions: jax.Array, keys: jax.Array
@@ -63,7 +78,9 @@ class World:
                 "calls": sum(tally.tool_calls).astype(jnp.float32) / after.arena.month.astype(jnp.float32),
                 "requests": tally.requests.astype(jnp.float32),
             }
-            return after, shown.observation, shown.action_mask, reward, shown.terminated, came_to
+            begun = jax.tree.map(lambda new, old: jnp.where(shown.terminated, new, old), fresh, after)
+            observation = _with_hidden(env, begun, shown.observation)
+            return after, observation, shown.action_mask, reward, shown.terminated, came_to
 
         return self._over_lanes(one)(states, actions, keys)
 
@@ -77,6 +94,27 @@ def potential(env: ArenaRL, state: DecisionState) -> jax.Array:
     """The objective if the episode ended now, in units of the reward; 0 once it has."""
     now = objective(env.params, state.opening_value, state.arena) / REWARD_UNIT
     return jnp.where(state.arena.status == RUNNING, now, 0.0).astype(jnp.float32)
+
+
+def _with_hidden(env: ArenaRL, state: DecisionState, observation: jax.Array) -> jax.Array:
+    """What the policy sees, and behind it what the critic knows beside: float32[entries]."""
+    arena, books = state.arena, state.arena.books
+    scaled = [
+        potential(env, state),
+        books.cash / 10e6,
+        jnp.log1p(jnp.maximum(books.cash, 0.0) / 1e6),
+        books.loans_gross / 100e6,
+        books.debt_principal / 10e6,
+        revenue_ttm(arena.revenue) / 10e6,
+        jnp.log(books.shares / env.params.initial_shares),
+        arena.equity_rounds / 5,
+    ]
+    for request in arena.pending:
+        scaled += [request.granted / 10e6, request.granted > 0.0, request.months_left / 6]
+    months = jnp.minimum(arena.month + jnp.array(_AHEAD, dtype=jnp.int32), env.horizon - 1)
+    market = env.trajectories[state.world, months][:, jnp.array([TABLE.index(name) for name in _MARKET])]
+    hidden = jnp.stack([jnp.asarray(value, dtype=jnp.float32) for value in scaled])
+    return jnp.concatenate([observation, hidden, market.ravel()]).astype(jnp.float32)
 
 
 def make_world(config: Config) -> World:

@@ -60,7 +60,7 @@ NAME = "EnterpriseArenaRL-v1"
 REWARD_UNIT = 1e8  # $ that a reward of 1 stands for
 _NEVER = -1
 # a trajectory's columns, those that a tool shows first
-_TABLE = (*INDICATORS, *[name for name in COLUMNS if name not in INDICATORS])
+TABLE = (*INDICATORS, *[name for name in COLUMNS if name not in INDICATORS])
 _KEPT = tuple(name for group, names in GROUPS.items() if group != "market" for name in names)
 
 
@@ -169,7 +169,7 @@ class ArenaRL:
     def scenario(self, world: jax.Array) -> Scenario:
         """The trajectory with the number int32[]."""
         table = self.trajectories[world][:-1]
-        return Scenario(**{name: table[:, i] for i, name in enumerate(_TABLE)}, crisis_months=self.crisis_months[world])
+        return Scenario(**{name: table[:, i] for i, name in enumerate(TABLE)}, crisis_months=self.crisis_months[world])
 
     def arena(self, world: int = 0) -> Arena:
         """The same world with its months as steps."""
@@ -242,8 +242,8 @@ class ArenaRL:
 
     def _rows(self, world: jax.Array, month: jax.Array) -> Scenario:
         """A month int32[] and the next as a trajectory of two months: the same rules read it."""
-        rows = jax.lax.dynamic_slice(self.trajectories, (world, month, jnp.int32(0)), (1, 2, len(_TABLE)))[0]
-        return Scenario(**{name: rows[:, i] for i, name in enumerate(_TABLE)}, crisis_months=self.crisis_months[world])
+        rows = jax.lax.dynamic_slice(self.trajectories, (world, month, jnp.int32(0)), (1, 2, len(TABLE)))[0]
+        return Scenario(**{name: rows[:, i] for i, name in enumerate(TABLE)}, crisis_months=self.crisis_months[world])
 
     def _calls_left(self, arena: State) -> jax.Array:
         return self.params.tool_budget - arena.tally.calls_this_month
@@ -391,7 +391,7 @@ def at_decision_level(arena: Arena, shows_terms: bool = False) -> ArenaRL:
 
 def _on_trajectories(params: Params, trajectories: Scenario, shows_terms: bool) -> ArenaRL:
     """trajectories: leaves [worlds, T]."""
-    table = jnp.stack([getattr(trajectories, name) for name in _TABLE], axis=-1)
+    table = jnp.stack([getattr(trajectories, name) for name in TABLE], axis=-1)
     table = jnp.concatenate([table, table[:, -1:]], axis=1)
     return ArenaRL(params, table, trajectories.crisis_months, shows_terms)
 

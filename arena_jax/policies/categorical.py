@@ -12,11 +12,6 @@ def log_probabilities(logits: jax.Array, mask: jax.Array) -> jax.Array:
     return jnp.where(mask, jax.nn.log_softmax(jnp.where(mask, logits, lowest)), lowest)
 
 
-def mode(logits: jax.Array, mask: jax.Array) -> jax.Array:
-    """The most probable action, int32[...]."""
-    return jnp.argmax(log_probabilities(logits, mask), axis=-1).astype(jnp.int32)
-
-
 def sample(key: jax.Array, logits: jax.Array, mask: jax.Array) -> jax.Array:
     """An action drawn, int32[...]."""
     return jax.random.categorical(key, log_probabilities(logits, mask)).astype(jnp.int32)

@@ -1,7 +1,7 @@
 """The networks of trained policies, and what they see: training and playing use the same ones. Needs flax.
 
-Both are an actor and a critic that share nothing. Of a feed-forward network the memory is (), of a GRU the float[units]
-of each. Written for one observation or for any batch of them.
+An actor and a critic that share nothing; the critic, of use in training alone, is feed-forward. The memory of a
+feed-forward actor is (), that of a GRU float[units]. Written for one observation or for any batch of them.
 """
 
 from __future__ import annotations
@@ -29,24 +29,6 @@ class Sizes:
     actions: int
 
 
-class Body(nn.Module):
-    """Hidden layers, of a GRU the last one recurrent, and a linear head."""
-
-    sizes: Sizes
-    outputs: int
-    head_scale: float
-
-    @nn.compact
-    def __call__(self, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
-        *_, units = self.sizes.hidden
-        is_gru = self.sizes.kind == "gru"
-        for width in self.sizes.hidden[:-1] if is_gru else self.sizes.hidden:
-            seen = nn.tanh(nn.Dense(width, kernel_init=nn.initializers.orthogonal(math.sqrt(2)))(seen))
-        if is_gru:
-            memory, seen = nn.GRUCell(units)(memory, seen)
-        return memory, nn.Dense(self.outputs, kernel_init=nn.initializers.orthogonal(self.head_scale))(seen)
-
-
 class Actor(nn.Module):
     """memory, normalised observation float[..., n] -> memory, logits float[..., actions]."""
 
@@ -54,22 +36,34 @@ class Actor(nn.Module):
 
     @nn.compact
     def __call__(self, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
-        return Body(self.sizes, self.sizes.actions, 0.01)(memory, seen)
+        *widths, last = self.sizes.hidden
+        for width in widths:
+            seen = nn.tanh(_dense(width, math.sqrt(2))(seen))
+        if self.sizes.kind == "gru":
+            memory, seen = nn.GRUCell(last)(memory, seen)
+        else:
+            seen = nn.tanh(_dense(last, math.sqrt(2))(seen))
+        return memory, _dense(self.sizes.actions, 0.01)(seen)
 
 
 class Critic(nn.Module):
-    """memory, normalised observation float[..., n] -> memory, value float[...]."""
+    """Normalised observation float[..., n] -> value float[...]."""
 
-    sizes: Sizes
+    hidden: tuple[int, ...]
 
     @nn.compact
-    def __call__(self, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
-        memory, value = Body(self.sizes, 1, 1.0)(memory, seen)
-        return memory, value[..., 0]
+    def __call__(self, seen: jax.Array) -> jax.Array:
+        for width in self.hidden:
+            seen = nn.tanh(_dense(width, math.sqrt(2))(seen))
+        return _dense(1, 1.0)(seen)[..., 0]
+
+
+def _dense(width: int, scale: float) -> nn.Dense:
+    return nn.Dense(width, kernel_init=nn.initializers.orthogonal(scale))
 
 
 def start_memory(sizes: Sizes, shape: tuple[int, ...] = ()) -> Any:
-    """The memory at an episode's start, of one network."""
+    """An actor's memory at an episode's start."""
     return jnp.zeros((*shape, sizes.hidden[-1]), dtype=jnp.float32) if sizes.kind == "gru" else ()
 
 
@@ -78,9 +72,9 @@ def new_actor(sizes: Sizes, key: jax.Array) -> Any:
     return Actor(sizes).init(key, start_memory(sizes), jnp.zeros(sizes.observation, dtype=jnp.float32))["params"]
 
 
-def new_critic(sizes: Sizes, key: jax.Array) -> Any:
+def new_critic(hidden: tuple[int, ...], entries: int, key: jax.Array) -> Any:
     """A critic's weights before training."""
-    return Critic(sizes).init(key, start_memory(sizes), jnp.zeros(sizes.observation, dtype=jnp.float32))["params"]
+    return Critic(hidden).init(key, jnp.zeros(entries, dtype=jnp.float32))["params"]
 
 
 def act(sizes: Sizes, weights: Any, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
@@ -89,9 +83,9 @@ def act(sizes: Sizes, weights: Any, memory: Any, seen: jax.Array) -> tuple[Any, 
     return found
 
 
-def judge(sizes: Sizes, weights: Any, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
-    """A critic's memory and value."""
-    found: Any = Critic(sizes).apply({"params": weights}, memory, seen)
+def judge(hidden: tuple[int, ...], weights: Any, seen: jax.Array) -> jax.Array:
+    """A critic's value."""
+    found: Any = Critic(hidden).apply({"params": weights}, seen)
     return found
 
 
@@ -109,6 +103,10 @@ class Normaliser:
         lead = observation.ndim - self.mean.ndim
         mean, variance = (leaf.reshape((1,) * lead + leaf.shape) for leaf in (self.mean, self.variance))
         return jnp.clip((observation - mean) / jnp.sqrt(jnp.maximum(variance, _LEAST_VARIANCE)), -CLIP, CLIP)
+
+    def first(self, entries: int) -> Normaliser:
+        """Of the first entries alone."""
+        return Normaliser(self.mean[:entries], self.variance[:entries], self.count)
 
     def updated(self, observations: jax.Array) -> Normaliser:
         """With more observations float32[..., n] merged in."""

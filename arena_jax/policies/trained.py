@@ -28,7 +28,11 @@ WHAT = "weights file"
 )
 @dataclass(frozen=True)
 class Trained:
-    """A network's most probable decision. Weights are leaves, so that all policies of one size share a compilation."""
+    """A decision drawn from a network's distribution, as in training.
+
+    The most probable one would be another policy: where nothing depends on the decision, it may call a tool for ever.
+    Weights are leaves, so that all policies of one size share a compilation.
+    """
 
     actor: Any
     normaliser: Normaliser
@@ -43,7 +47,7 @@ class Trained:
         self, carry: Any, observation: jax.Array, action_mask: jax.Array, key: jax.Array
     ) -> tuple[Any, jax.Array]:
         carry, logits = act(self.sizes, self.actor, carry, self.normaliser(observation))
-        return carry, categorical.mode(logits, action_mask)
+        return carry, categorical.sample(key, logits, action_mask)
 
 
 def save_policy(path: Path, policy: Trained, about: dict[str, Any]) -> None:

@@ -1,0 +1,249 @@
+"""PPO: losses against NumPy, a small environment that can be solved, resuming, settings and files."""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from arena_jax.errors import ArenaError
+from arena_jax.policies import TRAINED, categorical
+from arena_jax.policies.network import new_normaliser
+from arena_jax.policies.weights import write_arrays
+from baselines.checkpoint import read_checkpoint, write_checkpoint
+from baselines.config import Config, make_config, read_config
+from baselines.curves import read_csv, write_csv, write_png
+from baselines.losses import advantages, divergence, normalised, policy_loss, value_loss
+from baselines.ppo import start, update
+
+RNG = np.random.default_rng(0)
+
+
+def floats(*shape):
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+# Losses
+
+
+def test_advantages_are_the_sums_of_discounted_errors_up_to_the_episodes_end():
+    steps, lanes, gamma, trace = 7, 3, 0.9, 0.8
+    rewards, values, last = floats(steps, lanes), floats(steps, lanes), floats(lanes)
+    ended = RNG.random((steps, lanes)) < 0.3
+    assert ended[:-1].any() and not ended.all()
+    expected = np.zeros((steps, lanes))
+    following = np.concatenate([values[1:], last[None]])
+    errors = rewards + gamma * following * ~ended - values
+    for t in range(steps):
+        for lane in range(lanes):
+            weight = 1.0
+            for later in range(t, steps):
+                expected[t, lane] += weight * errors[later, lane]
+                weight *= gamma * trace * (not ended[later, lane])
+    found = advantages(*map(jnp.asarray, (rewards, values, ended, last)), gamma, trace)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_losses_are_those_of_the_papers():
+    new, old, gain, value, target = (floats(4, 5) for _ in range(5))
+    ratio = np.exp(new.astype(np.float64) - old)
+    surrogate = np.minimum(ratio * gain, np.clip(ratio, 0.8, 1.2) * gain)
+    np.testing.assert_allclose(policy_loss(*map(jnp.asarray, (new, old, gain)), 0.2), -surrogate.mean(), rtol=1e-5)
+    np.testing.assert_allclose(value_loss(*map(jnp.asarray, (value, target))), 0.5 * ((value - target) ** 2).mean(),
+                               rtol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(divergence(*map(jnp.asarray, (new, old))), (ratio - 1 - np.log(ratio)).mean(), rtol=1e-4)
+    unit = np.asarray(normalised(jnp.asarray(gain)))
+    np.testing.assert_allclose([unit.mean(), unit.std()], [0, 1], atol=1e-5)
+
+
+def test_the_categorical_takes_no_account_of_masked_actions():
+    logits, mask = floats(6, 5), RNG.random((6, 5)) < 0.6
+    mask[:, 2] = True
+    mask[0] = [False, False, True, False, False]
+    logits[:, 0] = 50.0  # a masked action of great weight
+    mask[:, 0] = False
+    weights = np.where(mask, np.exp(logits.astype(np.float64)), 0.0)
+    p = weights / weights.sum(axis=1, keepdims=True)
+    shown, allowed = jnp.asarray(logits), jnp.asarray(mask)
+    surprise = -(p * np.log(np.where(p > 0, p, 1.0))).sum(axis=1)
+    np.testing.assert_allclose(categorical.entropy(shown, allowed), surprise, rtol=1e-4, atol=1e-6)
+    actions = p.argmax(axis=1)
+    found = categorical.log_prob(shown, allowed, jnp.asarray(actions, dtype=jnp.int32))
+    np.testing.assert_allclose(found, np.log(p[np.arange(6), actions]), rtol=1e-4, atol=1e-6)
+    drawn = jax.vmap(lambda key: categorical.sample(key, shown, allowed))(jax.random.split(jax.random.key(0), 20_000))
+    shares = np.stack([(np.asarray(drawn) == action).mean(axis=0) for action in range(5)], axis=1)
+    np.testing.assert_allclose(shares, p, atol=0.02)
+    slope = jax.grad(lambda logits: categorical.entropy(logits, allowed).sum())(shown)
+    assert np.isfinite(slope).all()
+
+
+def test_the_normaliser_is_that_of_all_observations_so_far():
+    rows = 3.0 + 2.0 * floats(4, 10, 3)
+    normaliser = new_normaliser(3)
+    for part in rows:
+        normaliser = normaliser.updated(jnp.asarray(part))
+    flat = rows.reshape(-1, 3)
+    np.testing.assert_allclose(normaliser.mean, flat.mean(axis=0), rtol=1e-5)
+    np.testing.assert_allclose(normaliser.variance, flat.var(axis=0), rtol=1e-4)
+    np.testing.assert_allclose(normaliser(jnp.asarray(flat)).std(axis=0), 1.0, rtol=1e-3)
+    assert float(jnp.abs(normaliser(jnp.asarray(flat) + 1e6)).max()) == 10.0
+
+
+# A small environment
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Cue:
+    """Six steps. The first observation shows one of two cues; the last action must answer it, the others be 2.
+
+    What was shown is seen again at the end if `reminds`, so only then can a policy without memory do better than
+    half. Action 3 pays most and is always masked.
+    """
+
+    reminds: Any  # bool[]
+
+    observation_size, entries, num_actions = 3, 4, 4
+    length = 6
+
+    def _seen(self, cue, step):
+        is_shown = (step == 0) | (self.reminds & (step == self.length - 1))
+        sign = jnp.where(is_shown, 2 * cue - 1, 0)
+        # the cue is always there for the critic
+        seen = [sign, step == 0, step == self.length - 1, cue]
+        return jnp.stack([entry.astype(jnp.float32) for entry in seen], axis=-1)
+
+    def _mask(self, step):
+        return jnp.broadcast_to(jnp.array([True, True, True, False]), (*step.shape, 4))
+
+    def reset(self, keys):
+        cue = jax.vmap(lambda key: jax.random.bernoulli(key).astype(jnp.int32))(keys)
+        step = jnp.zeros_like(cue)
+        return (cue, step), self._seen(cue, step), self._mask(step)
+
+    def step(self, states, actions, keys):
+        cue, step = states
+        ended = step == self.length - 1
+        reward = jnp.where(ended, actions == cue, actions == 2).astype(jnp.float32)
+        reward = jnp.where(actions == 3, 9.0, reward)
+        fresh = self.reset(keys)[0]
+        cue, step = (jnp.where(ended, new, old) for new, old in zip(fresh, (cue, step + 1), strict=True))
+        return (cue, step), self._seen(cue, step), self._mask(step), reward, ended, {"last": reward}
+
+
+SMALL = {"lanes": 64, "steps": 12, "updates": 60, "minibatches": 4, "hidden": (16,), "critic_hidden": (16,),
+         "learning_rate": 1e-2, "reward_scale": 1.0, "gamma": 0.99}  # fmt: skip
+
+
+def learned(kind, reminds):
+    """The share of right answers over the last updates, after training from nothing."""
+    config, world = Config(kind=kind, **SMALL), Cue(jnp.bool_(reminds))
+    learner, last = start(config, world, jax.random.key(1)), []
+    for _ in range(config.updates):
+        learner, figures = update(config, world, learner)
+        last.append(float(figures["last"]))
+    return float(np.mean(last[-5:]))
+
+
+def test_a_small_environment_is_solved():
+    assert learned("feed-forward", True) > 0.97
+
+
+def test_only_a_network_with_memory_solves_what_needs_memory():
+    assert learned("gru", False) > 0.97
+    assert learned("feed-forward", False) < 0.7
+
+
+# Runs
+
+
+GRU = Config(kind="gru", **SMALL)
+two_updates = jax.jit(jax.vmap(lambda world, one: update(GRU, world, update(GRU, world, one)[0])[0], (None, 0)))
+
+
+def begin(config=GRU, seeds=(1, 2)):
+    return jax.vmap(partial(start, config, Cue(jnp.bool_(True))))(jnp.stack([jax.random.key(seed) for seed in seeds]))
+
+
+def test_a_resumed_run_is_the_straight_one_bit_for_bit(tmp_path):
+    path, header = tmp_path / "checkpoint.msgpack", {"config": {"updates": 60}}
+    world = Cue(jnp.bool_(True))
+    halfway = two_updates(world, begin())
+    write_checkpoint(path, header, halfway, 1.5)
+    resumed, seconds = read_checkpoint(path, header, begin)
+    assert seconds == 1.5
+    expected, found = two_updates(world, halfway), two_updates(world, resumed)
+    assert list(expected.updates) == [4, 4]
+    assert not np.array_equal(*expected.weights["actor"]["Dense_0"]["kernel"]), "two seeds, one learner"
+    for (where, one), other in zip(jax.tree.leaves_with_path(expected), jax.tree.leaves(found), strict=True):
+        one, other = (jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+                      for x in (one, other))  # fmt: skip
+        np.testing.assert_array_equal(one, other, err_msg=jax.tree_util.keystr(where))
+
+
+def one_line(call, *words):
+    with pytest.raises(ArenaError) as refused:
+        call()
+    assert "\n" not in str(refused.value)
+    assert all(word in str(refused.value) for word in words), refused.value
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    path, header = tmp_path / "checkpoint.msgpack", {"config": {"updates": 60}, "seeds": [1, 2]}
+    write_checkpoint(path, header, begin(), 1.5)
+    one_line(lambda: read_checkpoint(path, header | {"seeds": [1, 3]}, begin), "another run", "seeds")
+    wider = partial(begin, Config(kind="gru", **SMALL | {"hidden": (17,)}))
+    one_line(lambda: read_checkpoint(path, header, wider), "checkpoint.msgpack", "float32[2, 16")
+    one_line(lambda: read_checkpoint(path, header, partial(begin, Config(**SMALL))), "unknown", "GRUCell")
+    path.write_bytes(path.read_bytes()[:-50])
+    one_line(lambda: read_checkpoint(path, header, begin), "checkpoint.msgpack", "damaged")
+    write_arrays(path, header, {})
+    one_line(lambda: read_checkpoint(path, header, begin), "no checkpoint")
+    one_line(lambda: read_checkpoint(tmp_path / "none", header, begin), "can't read", "none")
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"epoch": 3}, ("epoch", "did you mean epochs")),
+        ({"epochs": 3.0}, ("epochs must be int",)),
+        ({"epochs": 0}, ("epochs must be from 1",)),
+        ({"gamma": "1"}, ("gamma must be a number",)),
+        ({"gamma": 1.5}, ("gamma must be from 0 to 1",)),
+        ({"lanes": 10, "minibatches": 4}, ("multiple of minibatches",)),
+        ({"kind": "lstm"}, ("feed-forward, gru",)),
+        ({"hidden": []}, ("hidden",)),
+        ({"critic_hidden": [2.5]}, ("critic_hidden must be a list",)),
+        ({"tool_cost": [0, 8e4]}, ("both tool_cost and revenue_multiple",)),
+        ({"tool_cost": [0], "revenue_multiple": [2, 10]}, ("tool_cost must be a lowest",)),
+        ({"disciplined": 1}, ("disciplined must be bool",)),
+    ],
+)
+def test_bad_settings_are_one_line(settings, words):
+    one_line(lambda: make_config(settings), *words)
+
+
+def test_bad_configurations_are_one_line(tmp_path):
+    one_line(lambda: read_config("pppo"), "unknown configuration", "did you mean ppo")
+    one_line(lambda: read_config(str(tmp_path / "none.toml")), "can't read", "none.toml")
+    (tmp_path / "odd.toml").write_text("epochs = ")
+    one_line(lambda: read_config(str(tmp_path / "odd.toml")), "no TOML", "odd.toml")
+
+
+def test_every_trained_policy_has_its_configuration():
+    for name in TRAINED:
+        assert isinstance(read_config(name), Config)
+
+
+def test_curves_come_back_as_they_were_written(tmp_path):
+    rows = [{"update": 1.0 * i, "seed": 3.0, "decisions": 64.0 * i, "objective": float(x)}
+            for i, x in enumerate((np.nan, -2.5e6, 0.125), start=1)]  # fmt: skip
+    write_csv(tmp_path / "curves.csv", rows)
+    np.testing.assert_equal(read_csv(tmp_path / "curves.csv", 2), rows[:2])
+    write_png(tmp_path / "curves.png", rows, "a run")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "curves.csv").write_text("update\nsoon\n")
+    one_line(lambda: read_csv(tmp_path / "curves.csv", 2), "curves.csv")
