@@ -25,6 +25,7 @@ class Config:
     default_share: float = 0.5  # of the episodes, on the default trajectory, where there are others
     tool_cost: tuple[float, ...] = ()  # lambda and m: between these two values over the lanes, seen by the policy
     revenue_multiple: tuple[float, ...] = ()
+    blind_share: float = 0.0  # of those lanes, without any tool calls
     # the network
     kind: str = KINDS[0]
     hidden: tuple[int, ...] = (64, 64)  # of the actor
@@ -40,7 +41,8 @@ class Config:
     gamma: float = 1.0
     trace: float = 0.95  # lambda of the advantages
     clip: float = 0.2
-    entropy: float = 0.003  # weight of the bonus; falls to 0 in a line
+    entropy: float = 0.003  # weight of the bonus; falls to 0 in a line ...
+    explores: float = 0.7  # ... over this share of the run, so that the rest settles on what was found
     value: float = 0.5  # weight of the critic's loss
     max_gradient: float = 0.5  # norm
     reward_scale: float = 10.0
@@ -58,8 +60,9 @@ class Config:
                 raise ArenaError(f"{name} must be widths from 1 to 4096, got {list(widths)}")
         if self.lanes % self.minibatches:
             raise ArenaError(f"lanes must be a multiple of minibatches, got {self.lanes} and {self.minibatches}")
-        for name in ("default_share", "gamma", "trace"):
+        for name in ("default_share", "blind_share", "gamma", "trace"):
             _within(name, getattr(self, name), 0.0, 1.0)
+        _within("explores", self.explores, 1e-6, 1.0)
         for name in ("learning_rate", "clip", "entropy", "value", "max_gradient", "reward_scale"):
             _within(name, getattr(self, name), 0.0, 1e6)
         for name in ("tool_cost", "revenue_multiple"):

@@ -99,7 +99,7 @@ def update(config: Config, world: Any, learner: Learner) -> tuple[Learner, dict[
     last_values = judge(config.critic_hidden, learner.weights["critic"], _seen(after))
     gains = advantages(played.rewards, played.values, played.ended, last_values, config.gamma, config.trace)
     progress = learner.updates.astype(jnp.float32) / config.updates
-    entropy_weight = config.entropy * (1.0 - progress)
+    entropy_weight = config.entropy * jnp.maximum(1.0 - progress / config.explores, 0.0)
     weights, optimiser, fitted = _fit(config, sizes, learner, played, gains, entropy_weight, key_fit)
     figures = fitted | came_to | {"value_explained": 1.0 - _explained(played.values + gains, played.values)}
     return (
@@ -201,7 +201,8 @@ def _fit(
     def one(carry: Any, lanes: jax.Array) -> tuple[Any, dict[str, jax.Array]]:
         weights, state = carry
         gradient, figures = jax.grad(loss, has_aux=True)(weights, lanes)
-        changes, state = optimiser.update(gradient, state, weights)
+        with jax.numpy_dtype_promotion("standard"):  # optax mixes its counts with floats
+            changes, state = optimiser.update(gradient, state, weights)
         return (optax.apply_updates(weights, changes), state), figures
 
     orders = [jax.random.permutation(one, config.lanes) for one in jax.random.split(key, config.epochs)]

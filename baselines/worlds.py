@@ -20,6 +20,7 @@ from scipy import stats
 import arena_jax
 from arena_jax.envs.rl import REWARD_UNIT, TABLE, ArenaRL, DecisionState
 from arena_jax.ledger import revenue_ttm
+from arena_jax.params import FIELDS
 from arena_jax.score import objective
 from arena_jax.structs import COMPLETED, RUNNING
 from baselines.config import Config
@@ -141,7 +142,11 @@ def _mixed(default: ArenaRL, generated: ArenaRL, config: Config) -> ArenaRL:
 
 
 def _terms(config: Config) -> dict[str, np.ndarray]:
-    """lambda and m of each lane, spread evenly over their ranges (Halton)."""
-    ranges = {"tool_cost": config.tool_cost, "revenue_multiple": config.revenue_multiple}
-    points = stats.qmc.Halton(len(ranges), scramble=False).random(config.lanes)
-    return {name: low + (high - low) * points[:, i] for i, (name, (low, high)) in enumerate(ranges.items())}
+    """lambda, m and the tool budget of each lane, spread evenly (Halton)."""
+    cost, multiple, share = stats.qmc.Halton(3, scramble=False).random(config.lanes).T
+    between = lambda low, high, place: low + (high - low) * place
+    return {
+        "tool_cost": between(*config.tool_cost, cost),
+        "revenue_multiple": between(*config.revenue_multiple, multiple),
+        "tool_budget": np.where(share < config.blind_share, 0, FIELDS["tool_budget"].default),
+    }

@@ -11,6 +11,7 @@ from arena_jax.analysis.contrast_view import ablation_rows, comparison_rows
 from arena_jax.analysis.fidelity import Verdict, published_findings
 from arena_jax.analysis.fidelity_view import fidelity_cells
 from arena_jax.analysis.sensitivity_view import map_rows, plane_rows
+from arena_jax.analysis.table import money
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
 
@@ -64,6 +65,23 @@ def throughput_rows():
             yield {"policy": f"`{cell['policy']}`", "batch": f"{cell['batch']:,}"} | ratios | share
 
 
+def terms_rows():
+    """What `python -m benchmarks.terms --out benchmarks/results/terms.json` found."""
+    found = json.loads((RESULTS / "terms.json").read_text())
+    worth = {row["revenue_multiple"]: row for row in found["worth"]}
+    for row in found["answers"]:
+        free = worth[row["revenue_multiple"]]["gain"]["free"]
+        yield {
+            "m": f"{row['revenue_multiple']:g}",
+            "λ": money(row["tool_cost"]),
+            "calls a month": f"{sum(row['calls_a_month'].values()):.2f}",
+            "equity raised": money(row["raised_equity"]),
+            "debt raised": money(row["raised_debt"]),
+            "value kept": money(row["value_kept"]),
+            "worth of free tools": f"{money(free['mean'])} ({money(free['low'])} to {money(free['high'])})",
+        }
+
+
 def tables():
     """Table name -> Markdown."""
     env = arena_jax.make()
@@ -79,6 +97,7 @@ def tables():
         "planes": markdown(plane_rows(found("sensitivity"))),
         "ranking": markdown(map_rows(found("sensitivity"))),
         "fidelity": markdown(list(fidelity_rows())),
+        "terms": markdown(list(terms_rows())),
         "throughput": markdown(list(throughput_rows())),
     }
 
