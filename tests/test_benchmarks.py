@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import jax
@@ -21,6 +22,7 @@ from benchmarks.harness import available_cores, in_child
 from benchmarks.peers.world import make_world, peer_policy
 from benchmarks.precision import PATH, comparison, rows
 from benchmarks.scaling import digest
+from benchmarks.terms import COSTS, MULTIPLES, worth
 from benchmarks.throughput import throughput
 
 ROOT = Path(__file__).parents[1]
@@ -164,6 +166,28 @@ def test_rl_counts_decisions_and_months(tmp_path):
     assert row["decision_rate"]["median"] > 0 and row["compile_seconds"] > 0 and 0 < row["policy_share"]["median"] < 1
     # six of the actions are allowed while a request is open, four of them calls; with none open eighteen of 22 end it
     assert 2 / 6 < row["months_per_decision"] < 18 / 22
+
+
+def test_the_worth_of_information_is_paired():
+    gain = np.array([1.0, 2.0, 3.0, 6.0])
+    kept = {"free": gain + 1e7, "priced": gain / 2 + 1e7, "forbidden": np.full(4, 1e7)}
+    names = [field.name for field in dataclasses.fields(arena_jax.Record)]
+    blank = dict.fromkeys(names, np.zeros(4))
+    found = worth(*[arena_jax.Record(**blank | {"value_kept": values}) for values in kept.values()])
+    assert found["value_kept"] == {"free": 1e7 + 3, "priced": 1e7 + 1.5, "forbidden": 1e7}
+    assert found["gain"]["free"]["mean"] == pytest.approx(3.0)
+    half = 3.18245 * gain.std(ddof=1) / 2  # Student's t, 3 degrees of freedom
+    assert found["gain"]["free"]["low"] == pytest.approx(3.0 - half, rel=1e-3)
+    assert found["gain"]["priced"]["high"] == pytest.approx(1.5 + half / 2, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_terms_plays_a_grid(tmp_path):
+    result = run("terms", tmp_path / "t.json", "--episodes", "64")
+    assert {(row["tool_cost"], row["revenue_multiple"]) for row in result["answers"]} == set(product(COSTS, MULTIPLES))
+    assert [row["revenue_multiple"] for row in result["worth"]] == list(MULTIPLES)
+    priced = next(row for row in result["answers"] if (row["tool_cost"], row["revenue_multiple"]) == (5e3, 5.0))
+    assert result["worth"][1]["value_kept"]["priced"] == pytest.approx(priced["value_kept"], rel=1e-5)
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """The built wheel works by itself: installed in a clean environment, run from another folder. Needs a registry."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from arena_jax.policies import TRAINED
 
 ROOT = Path(__file__).parents[1]
 QUICKSTART = re.search(r"```python\n(.*?)```\n", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL)[1]
@@ -56,6 +59,7 @@ def test_wheel_and_sdist_hold_what_is_tracked_and_nothing_else(built):
         "arena_jax/_data/macro_trajectory.csv",
         "arena_jax/_data/published_results.csv",
         "arena_jax/_data/documents/system_prompt.txt",
+        *[f"arena_jax/policies/weights/{name}.msgpack" for name in TRAINED],
     ):
         assert needed in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
@@ -85,5 +89,7 @@ def test_wheel_runs_outside_the_checkout(built, tmp_path):
     table = run(binaries / "arena-jax", "evaluate", "--policy", "prudent-cfo", "--episodes", "200", cwd=tmp_path)
     assert "prudent-cfo" in table
     assert "Human (published)" in table
+    trained = run(binaries / "arena-jax", "evaluate", "--policy", "ppo", "--episodes", "64", "--json", cwd=tmp_path)
+    assert json.loads(trained)["results"][0]["metrics"]["full_survival"]["mean"] > 0.9
     assert "survived 100.0%" in run(binaries / "python", "-c", QUICKSTART, cwd=tmp_path)
     assert str(tmp_path) in run(binaries / "python", "-c", "import arena_jax; print(arena_jax.__file__)", cwd=tmp_path)

@@ -151,6 +151,15 @@ def test_weights_of_another_observation_are_not_played(weights):
         arena_jax.rollout(arena_jax.make(max_pending=2), load_policy(weights), KEY, 1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["feed-forward", "gru"])
+def test_a_network_plays_the_same_episodes_in_any_batch(env, kind):
+    policy = a_policy(kind)
+    whole = arena_jax.rollout(env, policy, KEY, 320)
+    parts = arena_jax.rollout(env, policy, KEY, 320, batch=64)
+    jax.tree.map(np.testing.assert_array_equal, whole, parts)
+
+
 @pytest.mark.parametrize("name", TRAINED)
 def test_what_ships_says_where_it_comes_from(name):
     policy = make_policy(name)
