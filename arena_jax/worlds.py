@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from arena_jax.errors import ArenaError, shown
 from arena_jax.generator import VERSION, model_digest, sample_scenario
@@ -31,6 +32,12 @@ class Worlds:
     def scenario(self, index: int, horizon: int) -> Scenario:
         """The trajectory of world `index`, below `count`."""
         return sample_scenario(jax.random.fold_in(self.key, index), horizon=horizon)
+
+    def scenarios(self, horizon: int) -> Scenario:
+        """All trajectories at once, leaves [count, T]."""
+        sample = lambda number: sample_scenario(jax.random.fold_in(self.key, number), horizon=horizon)
+        numbers = jnp.arange(self.count, dtype=jnp.uint32)
+        return jax.jit(lambda numbers: jax.lax.map(sample, numbers, batch_size=256))(numbers)
 
 
 def generator() -> dict[str, Any]:

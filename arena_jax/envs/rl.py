@@ -33,7 +33,6 @@ from arena_jax.envs.layout import (
 )
 from arena_jax.envs.sparse import where_wanted
 from arena_jax.errors import ArenaError, shown
-from arena_jax.generator import sample_scenario
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
 from arena_jax.params import Params
@@ -401,6 +400,4 @@ def _generated(scenarios: str, horizon: int) -> Scenario:
     worlds = parse_worlds(scenarios)
     if worlds.held_out:
         raise ArenaError("held-out worlds are not for training: their months would be in the environment's leaves")
-    numbers = jnp.arange(worlds.count, dtype=jnp.uint32)
-    sample = lambda number: sample_scenario(jax.random.fold_in(worlds.key, number), horizon=horizon)
-    return jax.jit(lambda numbers: jax.lax.map(sample, numbers, batch_size=256))(numbers)
+    return worlds.scenarios(horizon)

@@ -30,6 +30,9 @@ from arena_jax.structs import (
     Observation,
 )
 
+# $ that a search for good options looks between: requests, as the decision level can make them, and cash
+ASKED, HELD = (1e6, 160e6), (100e3, MAX_REQUEST)
+
 policy_class = lambda cls: jax.tree_util.register_dataclass(dataclass(frozen=True)(cls))
 
 
@@ -41,15 +44,19 @@ def option(
     about: str,
     choices: dict[str, int] | None = None,
     not_below: str | None = None,
+    search: tuple[float, float] | None = None,
 ) -> Any:
-    """A policy's option: default, unit, allowed range, meaning, names of its values, an option it may not be below."""
+    """A policy's option: default, unit, allowed range, meaning, names of its values, an option it may not be below.
+
+    search: where a search for a good value looks, if not in the whole range.
+    """
     metadata = {"unit": unit, "low": low, "high": high, "about": about, "choices": choices, "not_below": not_below}
-    return dataclasses.field(default=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata | {"search": search or (low, high)})
 
 
 def amount_option(default: float) -> Any:
     """The amount of each request."""
-    return option(default, "$", 1.0, MAX_REQUEST, "amount of each request")
+    return option(default, "$", 1.0, MAX_REQUEST, "amount of each request", search=ASKED)
 
 
 def instrument_option(default: str) -> Any:
@@ -110,7 +117,7 @@ class OneShotEquity(Heuristic):
     """One equity request, in one month."""
 
     amount: Any = amount_option(20e6)
-    month: Any = option(0, "month", 0, 10_000, "month of the request")
+    month: Any = option(0, "month", 0, 10_000, "month of the request", search=(0, 131))
 
     def act(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, Action]:
         return carry, request_if(observation.month == self.month, EQUITY, self.amount)
@@ -155,7 +162,7 @@ class EquityDebtEquity(Heuristic):
 class CashThreshold(Heuristic):
     """While none is open verifies the cash each month, and asks once it is below a threshold."""
 
-    threshold: Any = option(8e6, "$", 0.0, MAX_REQUEST, "asks below this verified cash")
+    threshold: Any = option(8e6, "$", 0.0, MAX_REQUEST, "asks below this verified cash", search=HELD)
     amount: Any = amount_option(12.6e6)
     instrument: Any = instrument_option("equity")
 
@@ -172,8 +179,8 @@ class CashThreshold(Heuristic):
 class Random(Heuristic):
     """Each month one of pass, closing, equity, debt at random; amounts log-uniform; tools called at random."""
 
-    min_amount: Any = option(1e6, "$", 1.0, MAX_REQUEST, "smallest request")
-    max_amount: Any = option(40e6, "$", 1.0, MAX_REQUEST, "largest request", not_below="min_amount")
+    min_amount: Any = option(1e6, "$", 1.0, MAX_REQUEST, "smallest request", search=ASKED)
+    max_amount: Any = option(40e6, "$", 1.0, MAX_REQUEST, "largest request", not_below="min_amount", search=ASKED)
     call_rate: Any = option(0.5, "share", 0.0, 1.0, "probability of a call of each tool each month")
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:

@@ -8,7 +8,16 @@ import jax
 import jax.numpy as jnp
 
 from arena_jax.params import MAX_REQUEST
-from arena_jax.policies.heuristics import Heuristic, amount_option, calls, none_open, option, policy_class, request_if
+from arena_jax.policies.heuristics import (
+    HELD,
+    Heuristic,
+    amount_option,
+    calls,
+    none_open,
+    option,
+    policy_class,
+    request_if,
+)
 from arena_jax.projection import assumptions_from
 from arena_jax.structs import EQUITY, Action, Assumptions, Observation
 
@@ -94,7 +103,7 @@ class PrudentCFO(Heuristic):
     lowest projected cash is below the buffer, in a closing month too: where a month holds one action the closing wins.
     """
 
-    buffer: Any = option(10e6, "$", 0.0, MAX_REQUEST, "asks while the lowest projected cash is below this")
+    buffer: Any = option(10e6, "$", 0.0, MAX_REQUEST, "asks while the lowest projected cash is below this", search=HELD)
     amount: Any = amount_option(20e6)
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:
@@ -119,11 +128,13 @@ class InformationHungry(Heuristic):
     A projection decides if there was one this month; with a budget too small for it only a low verified cash does.
     """
 
-    buffer: Any = option(10e6, "$", 0.0, MAX_REQUEST, "asks while the lowest projected cash is below this")
-    threshold: Any = option(5e6, "$", 0.0, MAX_REQUEST, "without a projection asks below this verified cash")
+    buffer: Any = option(10e6, "$", 0.0, MAX_REQUEST, "asks while the lowest projected cash is below this", search=HELD)
+    threshold: Any = option(
+        5e6, "$", 0.0, MAX_REQUEST, "without a projection asks below this verified cash", search=HELD
+    )
     amount: Any = amount_option(20e6)
-    reading_calls: Any = option(6, "calls", 0, 1_000, "records read each month before anything else")
-    market_calls: Any = option(8, "calls", 0, 1_000, "looks at the market each month after that")
+    reading_calls: Any = option(6, "calls", 0, 1_000, "records read each month before anything else", search=(0, 20))
+    market_calls: Any = option(8, "calls", 0, 1_000, "looks at the market each month after that", search=(0, 20))
 
     def choose_tools(self, carry: Any, observation: Observation, key: jax.Array) -> tuple[Any, jax.Array, Assumptions]:
         left = observation.calls_left - 1
