@@ -5,16 +5,15 @@
 
 The objective is the mean of what the environment pays (score, or value kept), half over episodes of the default world,
 half over as many of generated ones. All candidates play the same episodes, so that most of the luck cancels; the
-options' metadata says where to look, on a log scale for money, and a generation is one call. Options are tuned as they are
-written, to four digits. Held-out objectives are of other episodes and other worlds. A finished family is kept: the same
-command goes on with the next one.
+options' metadata says where to look, on a log scale for money, and a generation is one call. Options are tuned as they
+are written, to four digits. Held-out objectives are of other episodes and other worlds. A finished family is kept: the
+same command goes on with the next one.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 import json
 import math
 import time
@@ -223,7 +222,7 @@ def command(
     }
     rows = read_rows(out, settings)
     finished = {(row["environment"], row["policy"]) for row in rows}
-    todo = [pair for pair in itertools.product(ENVIRONMENTS, families) if pair not in finished]
+    todo = [(one, name) for name in families for one in ENVIRONMENTS if (one, name) not in finished]
     trajectories = training_worlds(arena_jax.make(), worlds, seed)
     with progress(len(todo) * (generations + 1), "generations") as advance:
         for environment, name in todo:

@@ -14,6 +14,7 @@ from arena_jax.analysis.sensitivity_view import map_rows, plane_rows
 from arena_jax.analysis.table import money
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
+from benchmarks.baselines_table import pair_rows, result_rows
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -82,6 +83,12 @@ def terms_rows():
         }
 
 
+def baselines():
+    """What `python -m benchmarks.baselines_table` found, by table."""
+    paper, disciplined = found("baselines")["variants"]
+    return {"paper": result_rows(paper), "disciplined": result_rows(disciplined), "pairs": pair_rows(disciplined)}
+
+
 def tables():
     """Table name -> Markdown."""
     env = arena_jax.make()
@@ -99,6 +106,7 @@ def tables():
         "fidelity": markdown(list(fidelity_rows())),
         "terms": markdown(list(terms_rows())),
         "throughput": markdown(list(throughput_rows())),
+        **{name: markdown(rows) for name, rows in baselines().items()},
     }
 
 

@@ -1,0 +1,99 @@
+"""The table of baselines: who plays, what is compared with what, and the results that ship."""
+
+import itertools
+import json
+
+import numpy as np
+import pytest
+from readme_tables import found
+
+import arena_jax
+from arena_jax.arena import ENVIRONMENTS
+from arena_jax.errors import ArenaError
+from baselines.held_out import SEED, places
+from baselines.tune import FAMILIES, TUNED
+from benchmarks.baselines_table import cost, entrants, pair_rows, play_variant, result_rows
+
+TRAINED, BEST = "greedy-equity:amount=30e6", "greedy-equity:amount=20e6"
+EPISODES = 40
+
+
+@pytest.fixture(scope="module")
+def variant():
+    kinds = {"greedy-equity:amount=1e6": "heuristic", BEST: "tuned", TRAINED: "trained"}
+    players = {spec: {"kind": kind, "cost": None} for spec, kind in kinds.items()}
+    return play_variant(arena_jax.make("EnterpriseArena-Disciplined-v1"), players, EPISODES)
+
+
+def test_policies_play_the_held_out_episodes(variant):
+    assert (variant["environment"], variant["objective"]) == (ENVIRONMENTS[1], "value_kept")
+    env = arena_jax.make("EnterpriseArena-Disciplined-v1")
+    for place, settings in places(EPISODES).items():
+        expected = arena_jax.evaluate(env, [BEST], **settings)[BEST]["value_kept"]
+        row = next(row for row in variant["policies"] if row["policy"] == BEST)
+        assert row[place]["value_kept"] == {name: getattr(expected, name) for name in ("mean", "low", "high")}
+
+
+def test_trained_policies_are_compared_with_tuned_ones_pair_by_pair(variant):
+    (pair,) = variant["pairs"]
+    assert (pair["policy"], pair["other"]) == (TRAINED, BEST)
+    means = {row["policy"]: row for row in variant["policies"]}
+    for place in places(EPISODES):
+        one, other = means[BEST][place]["value_kept"], means[TRAINED][place]["value_kept"]
+        assert pair[place]["mean"] == pytest.approx(other["mean"] - one["mean"], abs=1.0)
+        half = lambda found: found["high"] - found["mean"]
+        assert 0.0 < half(pair[place]) < np.hypot(half(one), half(other))  # luck that is common cancels
+
+
+def test_rows_are_in_order_and_tell_cost(variant):
+    rows = result_rows(variant)
+    assert [row["Policy"] for row in rows] == [f"`{TRAINED}`", f"`{BEST}`", "`greedy-equity:amount=1e6`"]
+    assert rows[2]["Survival, default"] == "0.0%" and rows[0]["Cost"] == "–"
+    assert rows[1]["Value kept, generated (95%)"].count("$") == 3
+    (row,) = pair_rows(variant)
+    assert list(row) == ["Less", f"{TRAINED}, default", f"{TRAINED}, generated"]
+    assert row["Less"] == f"`{BEST}`" and row[f"{TRAINED}, default"].count("$") == 3
+    assert cost({"policies": 960, "seconds": 41.3}) == "960 policies, 41 s"
+
+
+def test_entrants_are_the_tuned_ones_of_their_variant(tmp_path):
+    path = tmp_path / "tuned.json"
+    rows = [
+        {"environment": name, "spec": f"greedy-debt:amount={amount}", "evaluations": 5, "seconds": 1.0}
+        for name, amount in zip(ENVIRONMENTS, (1e6, 2e6), strict=True)
+    ]
+    path.write_text(json.dumps({"tuned": rows}))
+    players = entrants(ENVIRONMENTS[1], path, [TRAINED])
+    assert [spec for spec, about in players.items() if about["kind"] == "tuned"] == [rows[1]["spec"]]
+    assert players[rows[1]["spec"]]["cost"] == {"policies": 5, "seconds": 1.0}
+    assert players[TRAINED]["kind"] == "trained" and players["never-raise"]["kind"] == "heuristic"
+    with pytest.raises(ArenaError, match="unknown policy 'nobody'"):
+        entrants(ENVIRONMENTS[1], path, ["nobody"])
+    path.write_text("{}")
+    with pytest.raises(ArenaError, match="not a file of tuned policies"):
+        entrants(ENVIRONMENTS[1], path, [])
+    with pytest.raises(ArenaError, match=r"can't read .* python -m baselines.tune"):
+        entrants(ENVIRONMENTS[1], tmp_path / "none.json", [])
+
+
+def test_shipped_results_belong_together():
+    """Those of tuning are of this version and all families, and those of the table are of these policies."""
+    tuned, table = json.loads(TUNED.read_bytes()), found("baselines")
+    assert tuned["settings"]["arena_jax"] == arena_jax.__version__
+    assert (table["seed"], table["episodes"]) == (SEED, tuned["settings"]["held_out_episodes"])
+    pairs = [(row["environment"], row["policy"]) for row in tuned["tuned"]]
+    assert sorted(pairs) == sorted(itertools.product(ENVIRONMENTS, FAMILIES))
+    variants = {variant["environment"]: variant for variant in table["variants"]}
+    for row in tuned["tuned"]:
+        variant = variants[row["environment"]]
+        played = next(one for one in variant["policies"] if one["policy"] == row["spec"])
+        mean = sum(played[place][variant["objective"]]["mean"] for place in places(20)) / 2
+        assert mean == pytest.approx(row["held_out"]["mean"], rel=1e-6)
+
+
+def test_the_papers_score_says_to_ask_for_the_largest_amounts():
+    rows = [row for row in json.loads(TUNED.read_bytes())["tuned"] if row["environment"] == ENVIRONMENTS[0]]
+    best = max(rows, key=lambda row: row["held_out"]["mean"])
+    greedy = next(row for row in rows if row["policy"] == "greedy-equity")
+    assert float(greedy["spec"].partition("=")[2]) > 155e6
+    assert greedy["held_out"]["mean"] == pytest.approx(best["held_out"]["mean"], rel=0.01)
