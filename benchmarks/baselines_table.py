@@ -1,10 +1,11 @@
 """Heuristics as they are, tuned heuristics and trained policies, on held-out episodes of both variants.
 
-    python -m benchmarks.baselines_table --paper ppo --disciplined ppo-disciplined --disciplined gru-disciplined
+    python -m benchmarks.baselines_table
 
-Each policy plays the default world and held-out generated ones, the same episodes as all others of its variant, so that
-a trained policy is compared with every tuned heuristic pair by pair: episodes in the default world, worlds in
-generated ones. The tuned heuristics are those of `python -m baselines.tune`, each in the variant that it was tuned for.
+Trained and tuned policies (`python -m baselines.tune`) play the variant that they are for, heuristics as they are both.
+Each plays the default world and held-out generated ones, the same episodes as all others of its variant, so that a
+trained policy is compared with every tuned heuristic pair by pair: episodes in the default world, worlds in generated
+ones.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.policies import POLICIES, make_policies
+from arena_jax.policies.registry import TRAINED, weights_header
 from baselines.held_out import SEED, check_episodes, objective, places
 from baselines.tune import TUNED
 from benchmarks.harness import RESULTS, main, surroundings, write_json
@@ -46,7 +48,10 @@ def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str,
         raise ArenaError(f"can't read {tuned} ({error.strerror}); run: python -m baselines.tune") from None
     except (ValueError, KeyError, TypeError):
         raise ArenaError(f"{tuned} is not a file of tuned policies") from None
-    found |= {spec: {"kind": "trained", "cost": None} for spec in trained}
+    for spec in trained:
+        header = weights_header(spec)
+        if header["variant"] == environment:
+            found[spec] = {"kind": "trained", "cost": {k: header["training"][k] for k in ("decisions", "seconds")}}
     make_policies(list(found))
     return found
 
@@ -144,16 +149,16 @@ def text_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:
 
 
 def command(
-    paper: Annotated[list[str] | None, typer.Option(help="Trained policy for the paper's variant; repeatable.")] = None,
-    disciplined: Annotated[list[str] | None, typer.Option(help="The same for the disciplined variant.")] = None,
+    policy: Annotated[
+        list[str] | None, typer.Option(help="Trained policy; repeatable. All that ship without it.")
+    ] = None,
     episodes: Annotated[int, typer.Option(help="Held-out episodes of each policy in each place.")] = 10_000,
     tuned: Annotated[Path, typer.Option(help="Results of python -m baselines.tune.")] = TUNED,
     out: Annotated[Path, typer.Option(help="Results as JSON.")] = RESULTS / "baselines.json",
 ) -> None:
     """Heuristics, tuned heuristics and trained policies on both variants."""
     check_episodes(episodes)
-    trained = dict(zip(ENVIRONMENTS, (paper or [], disciplined or []), strict=True))
-    players = {name: entrants(name, tuned, specs) for name, specs in trained.items()}
+    players = {name: entrants(name, tuned, policy or list(TRAINED)) for name in ENVIRONMENTS}
     variants = []
     with progress(2 * episodes * sum(map(len, players.values())), "episodes") as advance:
         for name, policies in players.items():

@@ -14,13 +14,13 @@ from baselines.held_out import SEED, places
 from baselines.tune import FAMILIES, TUNED
 from benchmarks.baselines_table import cost, entrants, pair_rows, play_variant, result_rows
 
-TRAINED, BEST = "greedy-equity:amount=30e6", "greedy-equity:amount=20e6"
+TRAINED, BEST, BETTER, WORST = (f"greedy-equity:amount={amount}" for amount in ("30e6", "20e6", "40e6", "1e6"))
 EPISODES = 40
 
 
 @pytest.fixture(scope="module")
 def variant():
-    kinds = {"greedy-equity:amount=1e6": "heuristic", BEST: "tuned", TRAINED: "trained"}
+    kinds = {WORST: "heuristic", BETTER: "heuristic", BEST: "tuned", TRAINED: "trained"}
     players = {spec: {"kind": kind, "cost": None} for spec, kind in kinds.items()}
     return play_variant(arena_jax.make("EnterpriseArena-Disciplined-v1"), players, EPISODES)
 
@@ -47,8 +47,8 @@ def test_trained_policies_are_compared_with_tuned_ones_pair_by_pair(variant):
 
 def test_rows_are_in_order_and_tell_cost(variant):
     rows = result_rows(variant)
-    assert [row["Policy"] for row in rows] == [f"`{TRAINED}`", f"`{BEST}`", "`greedy-equity:amount=1e6`"]
-    assert rows[2]["Survival, default"] == "0.0%" and rows[0]["Cost"] == "–"
+    assert [row["Policy"] for row in rows] == [f"`{spec}`" for spec in (TRAINED, BEST, BETTER, WORST)]
+    assert rows[3]["Survival, default"] == "0.0%" and rows[0]["Cost"] == "–"
     assert rows[1]["Value kept, generated (95%)"].count("$") == 3
     (row,) = pair_rows(variant)
     assert list(row) == ["Less", f"{TRAINED}, default", f"{TRAINED}, generated"]
@@ -63,12 +63,18 @@ def test_entrants_are_the_tuned_ones_of_their_variant(tmp_path):
         for name, amount in zip(ENVIRONMENTS, (1e6, 2e6), strict=True)
     ]
     path.write_text(json.dumps({"tuned": rows}))
-    players = entrants(ENVIRONMENTS[1], path, [TRAINED])
+    players = entrants(ENVIRONMENTS[1], path, ["ppo"])
     assert [spec for spec, about in players.items() if about["kind"] == "tuned"] == [rows[1]["spec"]]
     assert players[rows[1]["spec"]]["cost"] == {"policies": 5, "seconds": 1.0}
-    assert players[TRAINED]["kind"] == "trained" and players["never-raise"]["kind"] == "heuristic"
+    assert "ppo" not in players and players["never-raise"]["kind"] == "heuristic"
+    ppo = entrants(ENVIRONMENTS[0], path, ["ppo"])["ppo"]
+    assert ppo["kind"] == "trained" and ppo["cost"].keys() == {"decisions", "seconds"}
     with pytest.raises(ArenaError, match="unknown policy 'nobody'"):
         entrants(ENVIRONMENTS[1], path, ["nobody"])
+    with pytest.raises(ArenaError, match="no trained policy"):
+        entrants(ENVIRONMENTS[1], path, ["never-raise"])
+    with pytest.raises(ArenaError, match="can't read weights file"):
+        entrants(ENVIRONMENTS[1], path, ["ppo:weights=none.msgpack"])
     path.write_text("{}")
     with pytest.raises(ArenaError, match="not a file of tuned policies"):
         entrants(ENVIRONMENTS[1], path, [])

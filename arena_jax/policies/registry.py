@@ -85,6 +85,17 @@ def source_digest(spec: str) -> str | None:
     return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
 
 
+def weights_header(spec: str) -> dict[str, Any]:
+    """How a trained policy came about, from its weights: variant, configuration, seed, what the training took."""
+    make_policy(spec)  # refuses what is unknown or unsound
+    head, _, rest = spec.partition(":")
+    if head not in TRAINED:
+        raise ArenaError(f"{spec} is no trained policy; these are: {', '.join(TRAINED)}")
+    from arena_jax.policies.weights import read_arrays
+
+    return read_arrays(_weights_file(head, _parse_options(spec, rest)), "weights file")[0]
+
+
 def _parse_options(spec: str, text: str) -> dict[str, Any]:
     """`a=1,b=equity` as {"a": 1.0, "b": "equity"}."""
     found: dict[str, Any] = {}
