@@ -115,7 +115,9 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_weights(tiny, tmp_path):
     tiny.write_text(TINY.replace("updates = 3", "updates = 30"))
     straight = run(tiny, tmp_path / "straight", "--seeds", "2")
     assert straight.communicate()[1].count("wrote") == 2 and straight.returncode == 0
-    stopped = run(tiny, tmp_path / "stopped", "--seeds", "2")
+    # a shell's background job ignores Ctrl-C, and so would its children
+    heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    stopped = run(tiny, tmp_path / "stopped", "--seeds", "2", preexec_fn=heed)
     line = stopped.stderr.readline()
     assert line.startswith("update 1/30"), line
     stopped.send_signal(signal.SIGINT)
