@@ -119,6 +119,7 @@ def compared():
     return env, actions, jax.tree.map(np.asarray, both(env, keys_of(KEY), actions))
 
 
+@pytest.mark.slow
 def test_decisions_equal_those_played_through_the_arena():
     _, actions, (_, ((states, timesteps), (arena_states, arena_timesteps))) = compared()
     assets = np.abs(total_assets(arena_states.books)).astype(np.float64)

@@ -155,6 +155,7 @@ def test_one_policy_has_a_surface_and_no_ranking(terms):
     assert len(surface_tables(found, "t")) == 1
 
 
+@pytest.mark.slow
 def test_a_grid_is_every_environment_made_by_itself():
     """Chunked, filled up, over a static parameter; every environment on the same draws."""
     values = grid(parse_ranges(["noise=0:2:2", "exclusive=0:1:2", "delay_max=2:6:2"]))
