@@ -1,7 +1,7 @@
 """Train a policy with PPO, from nothing or from where a run was stopped.
 
-    python -m baselines.train --config ppo --out runs/ppo
-    python -m baselines.train --config ppo --out runs/ppo --resume
+    python -m baselines.train --config ppo
+    python -m baselines.train --config ppo --resume
     python -m baselines.train --config mine.toml --seeds 3 --out runs/mine
 
 The run directory holds checkpoint.msgpack, the learning curves (curves.csv, curves.png) and at the end each seed's
@@ -22,7 +22,7 @@ from benchmarks.harness import main
 
 def command(
     config: Annotated[str, typer.Option(help="A configuration of baselines/configs by name, or a TOML file.")],
-    out: Annotated[Path, typer.Option(help="Run directory.")],
+    out: Annotated[Path | None, typer.Option(help="Run directory; runs/CONFIG if left out.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of the first learner.")] = 0,
     seeds: Annotated[int, typer.Option(help="Learners side by side, each with a seed of its own.")] = 1,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint in the run directory.")] = False,
@@ -34,7 +34,7 @@ def command(
     check_count("checkpoint-every", checkpoint_every, 1, 10**6)
     from baselines.run import open_run, train  # needs the packages of training
 
-    run = open_run(config, out, seed, seeds, resume)
+    run = open_run(config, out or Path("runs") / Path(config).stem, seed, seeds, resume)
     is_done = train(run, checkpoint_every)
     if not is_done:
         raise typer.Exit(130)
