@@ -188,6 +188,8 @@ class Terminal:
             stdout=slave,
             stderr=slave,
             start_new_session=True,
+            # a shell's background job ignores Ctrl-C, and so would its children
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         os.close(slave)
         self.shown, self.ended = "", False
