@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.analysis.metrics import Tallies
@@ -28,13 +27,13 @@ from arena_jax.parts import (
     parse_shard,
     policy_folder,
     read_part,
+    what_plays,
     write_part,
 )
-from arena_jax.policies import make_policies, source_digest
+from arena_jax.policies import make_policies
 from arena_jax.scenario import HORIZON, MAX_HORIZON, digest
 from arena_jax.structs import Record
 from arena_jax.trajectory import check_fields
-from arena_jax.version import __version__
 from arena_jax.worlds import Worlds, parse_worlds
 
 
@@ -121,22 +120,15 @@ class Job:
         env, split, worlds = self.env, self.split, self.worlds
         return {
             "format": FORMAT,
-            "environment": env.name,
-            "arena_jax": __version__,
-            "jax": jax.__version__,
-            "platform": jax.default_backend(),
+            **what_plays(env, self.policies),
             "device": jax.devices()[0].device_kind,
-            "dtype": jnp.result_type(float).name,
             "seed": int(self.seed),
             "episodes": split.episodes,
             "worlds": split.worlds,
             "part": split.part,
             "shard": f"{shard[0]}/{shard[1]}",
-            "policies": list(self.policies),
-            "policy_sources": {spec: source_digest(spec) for spec in self.policies},
             "record": list(self.fields),
             "parameters": {name: np.asarray(value).tolist() for name, value in vars(env.params).items()},
-            "parameters_sha256": digest(env.params),
             "trajectory_sha256": None if worlds else digest(env.scenario),
             "scenarios": worlds.about | {"horizon": env.scenario.horizon} if worlds else None,
         }

@@ -19,12 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from arena_jax.arena import Arena
 from arena_jax.errors import ArenaError, check_count, printable
 from arena_jax.files import HALF, own_file, read_json, write_atomic
-from arena_jax.scenario import MAX_HORIZON
+from arena_jax.policies import source_digest
+from arena_jax.scenario import MAX_HORIZON, digest
 from arena_jax.structs import Record
+from arena_jax.version import __version__
 
 PART = 16_384  # episodes
 MAX_WORLD_EPISODES = 64 * PART  # of one of several worlds: a part holds whole worlds
@@ -251,6 +256,20 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     ),
     "trajectory_sha256": lambda value: value is None or _is_text(value),
 }
+
+
+def what_plays(env: Arena, policies: Sequence[str]) -> dict[str, Any]:
+    """What manifests of runs and of grids have in common: environment, policies, versions and precision."""
+    return {
+        "environment": env.name,
+        "arena_jax": __version__,
+        "jax": jax.__version__,
+        "platform": jax.default_backend(),
+        "dtype": jnp.result_type(float).name,
+        "policies": list(policies),
+        "policy_sources": {spec: source_digest(spec) for spec in policies},
+        "parameters_sha256": digest(env.params),
+    }
 
 
 def differences(one: dict[str, Any], other: dict[str, Any], free: tuple[str, ...]) -> Iterator[str]:

@@ -12,18 +12,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.analysis.sensitivity import SHOWN, Chunk, chunk_environments, play_chunks
 from arena_jax.arena import make
 from arena_jax.errors import ArenaError
 from arena_jax.files import own_file, read_json, write_atomic
-from arena_jax.parts import differences, policy_folder, read_columns, write_columns
-from arena_jax.policies import source_digest
+from arena_jax.parts import differences, policy_folder, read_columns, what_plays, write_columns
 from arena_jax.scenario import digest
-from arena_jax.version import __version__
 
 GRID = "grid.json"
 FORMAT = 1
@@ -37,17 +33,10 @@ def grid_manifest(policies: Sequence[str], settings: Mapping[str, Any]) -> dict[
         values.update(name.encode() + np.ascontiguousarray(column).tobytes())
     return {
         "format": FORMAT,
-        "environment": env.name,
-        "arena_jax": __version__,
-        "jax": jax.__version__,
-        "platform": jax.default_backend(),
-        "dtype": jnp.result_type(float).name,
+        **what_plays(env, policies),
         **{name: settings[name] for name in ("seed", "episodes", "batch")},
-        "policies": list(policies),
-        "policy_sources": {spec: source_digest(spec) for spec in policies},
         "values": list(settings["values"]),
         "values_sha256": values.hexdigest(),
-        "parameters_sha256": digest(env.params),
         "trajectory_sha256": digest(env.scenario),
     }
 
