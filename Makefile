@@ -49,7 +49,7 @@ $(VENV)/.test-ready: $(VENV)/.run-ready
 	@touch $@
 
 $(VENV)/.verify-ready: $(VENV)/.test-ready
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,docs,ray]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench,docs]'
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[ray]'  # not made for every platform
 	@touch $@
 

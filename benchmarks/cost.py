@@ -3,9 +3,9 @@
     python -m benchmarks.cost --quick     # up to 300,000 episodes: a minute
     python -m benchmarks.cost             # up to 10 million: a few minutes on a quiet machine, and 0.5 GB of disk
 
-Every size is an `arena_jax.evaluate(out=...)` in a process of its own, compiled before the clock starts; sizes
-take turns, and a figure is the median. Exit code 1 if an episode's seconds of a processor, which other programs on the
-machine hardly touch, differ between sizes by more than `MOST_APART`.
+Every size is an `arena_jax.evaluate(out=...)` in a process of its own, compiled and warmed up before the clock
+starts; sizes take turns, and a figure is the median. Exit code 1 if an episode's seconds of a processor, which other
+programs on the machine hardly touch, differ between sizes by more than `MOST_APART`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ from benchmarks.harness import in_child, main, peak_memory, result_path, surroun
 POLICY = "never-raise"
 EPISODES, QUICK = (10**6, 3 * 10**6, 10**7), (10**5, 3 * 10**5)
 TARGET = 10**8
-REPEATS = 3
+REPEATS = 5
 MOST_APART = 0.1
 
 
 def cost(episodes: int) -> dict[str, float]:
     """Seconds and processor seconds of an evaluation into a run directory. Runs in a process of its own."""
     env = arena_jax.make()
-    arena_jax.evaluate(env, [POLICY], episodes=DEFAULT_BATCH)
     with tempfile.TemporaryDirectory(prefix="arena-jax-cost-") as folder:
+        arena_jax.evaluate(env, [POLICY], episodes=DEFAULT_BATCH, out=f"{folder}/warm-up")  # writing starts up too
+        run = Path(folder, "run")
         start, used = time.perf_counter(), time.process_time()
-        arena_jax.evaluate(env, [POLICY], episodes=episodes, out=folder)
+        arena_jax.evaluate(env, [POLICY], episodes=episodes, out=run)
         seconds, processor = time.perf_counter() - start, time.process_time() - used
-        disk = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        disk = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
     return {"seconds": seconds, "processor_seconds": processor, "disk": disk, "peak_memory": peak_memory()}
 
 
