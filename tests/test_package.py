@@ -1,4 +1,4 @@
-"""The built wheel works by itself: installed in a clean environment, run from another folder. Needs a registry."""
+"""Wheel and sdist hold what is tracked and no keys; the wheel works in a clean environment. Needs a registry."""
 
 import json
 import os
@@ -21,7 +21,7 @@ SECRET = re.compile(
     r"__pycache__|\.py[co]$|\.(venv|git|env|cache|pytest_cache|ruff_cache)(/|$)|\.(pem|key|token|log)$|id_rsa"
 )
 
-pytestmark = pytest.mark.slow
+KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY|\b(sk-[A-Za-z0-9_-]{20}|gh[pousr]_[A-Za-z0-9]{20}|AKIA[A-Z0-9]{16})")
 
 
 def tracked():
@@ -73,6 +73,8 @@ def test_wheel_and_sdist_hold_what_is_tracked_and_nothing_else(built):
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         members = archive.getmembers()
+        with_keys = [one.name for one in members if one.isfile() and KEY.search(archive.extractfile(one).read())]
+    assert not with_keys
     assert all(member.isfile() or member.isdir() for member in members), "no links"
     inside = {member.name.partition("/")[2] for member in members if member.isfile()}
     assert inside - files == {"PKG-INFO"}
@@ -81,6 +83,14 @@ def test_wheel_and_sdist_hold_what_is_tracked_and_nothing_else(built):
     assert not [name for name in [*names, *inside] if SECRET.search(name)]
 
 
+def test_keys_are_recognised():
+    """In pieces, so that this file holds none."""
+    for key in ("sk-" + "a1" * 12, "-----BEGIN " + "EC PRIVATE KEY-----", "ghp_" + "b2" * 12, "AKIA" + "C3" * 8):
+        assert KEY.search(f"token = '{key}'".encode())
+    assert not KEY.search(b"risk-adjusted-return-of-the-company and ask-for-equity-and-wait-a-month")
+
+
+@pytest.mark.slow
 def test_wheel_runs_outside_the_checkout(built, tmp_path):
     (wheel,) = built.glob("*.whl")
     run(sys.executable, "-m", "venv", "venv", cwd=tmp_path)
