@@ -95,3 +95,10 @@ def test_without_a_database_a_notice_is_given():
         0,
         "notice: pip-audit is skipped, its database can't be reached (ConnectionError: no route)",
     )
+
+
+@pytest.mark.parametrize("said", ["No module named pip_audit", "unrecognized arguments: --skip", "KeyError: 'x'", ""])
+def test_an_audit_that_fails_is_an_error(said):
+    code, text = verdict(1, "", said)
+    assert code == 1
+    assert text.startswith("error: pip-audit failed (")
