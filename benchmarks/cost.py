@@ -64,6 +64,18 @@ def summed_up(samples: dict[int, list[dict[str, float]]]) -> dict[str, Any]:
     return {"policy": POLICY, "sizes": sizes, "apart": apart, "target": TARGET, "projected": projected}
 
 
+def summary(result: dict[str, Any]) -> str:
+    """What came out, in a sentence."""
+    smallest, *_, largest = result["sizes"]
+    projected, apart = result["projected"], result["apart"]
+    return (
+        f"{result['target']:,} episodes of {result['policy']} take {projected['seconds']:,.0f} s and "
+        f"{projected['disk'] / 1e9:.1f} GB of disk, projected from {largest['episodes']:,} in "
+        f"{largest['seconds']:.1f} s; from {smallest['episodes']:,} episodes on the seconds of one differ by "
+        f"{apart['seconds']:.1%}, those of a processor by {apart['processor_seconds']:.1%}."
+    )
+
+
 def measure(
     episodes: Annotated[list[int] | None, typer.Option(help="Episodes of an evaluation; repeatable.")] = None,
     repeats: Annotated[int, typer.Option(help="Samples of each size.")] = REPEATS,
@@ -95,13 +107,9 @@ def measure(
             f"{row['disk'] / 1e6:.1f}",
         )
     table_console().print(table)
-    projected, apart = result["projected"], result["apart"]
-    print(
-        f"{TARGET:,} episodes: {projected['seconds']:,.0f} s, {projected['disk'] / 1e9:.1f} GB, projected from the last"
-    )
-    print(f"seconds of an episode differ by {apart['seconds']:.1%}, of a processor by {apart['processor_seconds']:.1%}")
+    print(summary(result))
     print(f"written to {path}")
-    if apart["processor_seconds"] > MOST_APART:
+    if result["apart"]["processor_seconds"] > MOST_APART:
         sys.exit(1)
 
 

@@ -11,6 +11,7 @@ otherwise than `MOST_FLIPS` allows.
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -70,6 +71,13 @@ def quantiles(values: np.ndarray) -> dict[str, float] | None:
     return {f"{100 * q:g}%": float(found) for q, found in zip(QUANTILES, np.quantile(values, QUANTILES), strict=True)}
 
 
+def mean_and_error(values: np.ndarray) -> dict[str, float] | None:
+    """The mean and its standard error; None below two values."""
+    if values.size < 2:
+        return None
+    return {"mean": float(values.mean()), "error": float(values.std(ddof=1) / math.sqrt(values.size))}
+
+
 def comparison(spec: str, single: dict[str, np.ndarray], double: dict[str, np.ndarray]) -> dict[str, Any]:
     """What differs between two records of the same episodes: survivals, paths, and scores where both survive."""
     if [found["score"].dtype for found in (single, double)] != [np.float32, np.float64]:
@@ -80,6 +88,7 @@ def comparison(spec: str, single: dict[str, np.ndarray], double: dict[str, np.nd
     before, after = (found["score"].astype(np.float64) for found in (double, single))
     together = both & ~parted
     difference = after - before
+    months = single["months_survived"].astype(int) - double["months_survived"].astype(int)
     return {
         "policy": spec,
         "episodes": len(flipped),
@@ -90,8 +99,9 @@ def comparison(spec: str, single: dict[str, np.ndarray], double: dict[str, np.nd
         "survives_in_float32_alone": int((flipped & single["survived"]).sum()),
         "different_paths": int(parted.sum()),
         "share_of_different_paths": float(parted.mean()),
+        "months_longer_in_float32": {"more": int((months > 0).sum()), "fewer": int((months < 0).sum())},
         "survivors_of_one_path": int(together.sum()),
-        "mean_difference": float(difference[together].mean()) if together.any() else None,
+        "difference": mean_and_error(difference[together]),
         "absolute_difference": quantiles(np.abs(difference[together])),
         "relative_difference": quantiles(np.abs(difference[together] / before[together])),
         "absolute_difference_of_parted_survivors": quantiles(np.abs(difference[both & parted])),
@@ -117,7 +127,7 @@ def money(found: dict[str, float] | None, name: str) -> str:
 
 HEADINGS = (
     "policy", "survival, float32", "float64", "different survivals", "different paths", "score apart: median", "99%",
-    "most", "most of a score",
+    "most", "most of a score", "mean of float32 less float64",
 )  # fmt: skip
 
 
@@ -131,17 +141,41 @@ def rows(compared: list[dict[str, Any]]) -> list[list[str]]:
             f"{row['different_paths']} ({row['share_of_different_paths']:.3%})",
             *[money(row["absolute_difference"], name) for name in ("50%", "99%", "100%")],
             "" if row["relative_difference"] is None else f"{row['relative_difference']['100%']:.1e}",
+            "" if row["difference"] is None else "${mean:.2f} ± {error:.2f}".format_map(row["difference"]),
         ]
         for row in compared
     ]
+
+
+def example(policy: str, parted: dict[str, Any]) -> str:
+    """An episode that went two ways, what differs of its path and its cash."""
+    differing = [name for name in PATH if parted[name][0] != parted[name][1]]
+    paths = ", ".join(f"{name} {parted[name][0]} and {parted[name][1]}" for name in differing)
+    single, double = parted["cash"]
+    return f"{policy}, episode {parted['episode']:,}: {paths}, cash ${single:,.2f} and ${double:,.2f}"
+
+
+def summary(result: dict[str, Any]) -> str:
+    """What came out, in a sentence."""
+    compared = result["policies"]
+    total = {n: sum(row[n] for row in compared) for n in ("episodes", "different_survivals", "different_paths")}
+    apart = max((row["absolute_difference"]["100%"] for row in compared if row["absolute_difference"]), default=0.0)
+    relative = max((row["relative_difference"]["100%"] for row in compared if row["relative_difference"]), default=0.0)
+    return (
+        f"Of {total['episodes']:,} episodes of {len(compared)} policies on the same draws "
+        f"{total['different_survivals']} survived in one precision and not in the other, {total['different_paths']} "
+        f"took another path, and scores of survivors of one path were at most ${apart:,.0f} apart, {relative:.1e} of "
+        "a score."
+    )
 
 
 def page(result: dict[str, Any]) -> str:
     """The result as a page in Markdown."""
     compared, draw = result["policies"], result["draws"]
     table = [HEADINGS, ["---"] * len(HEADINGS), *rows(compared)]
-    flips = sum(row["different_survivals"] for row in compared)
-    episodes = sum(row["episodes"] for row in compared)
+    parted = sum(row["different_paths"] for row in compared)
+    longer = {name: sum(row["months_longer_in_float32"][name] for row in compared) for name in ("more", "fewer")}
+    examples = [example(row["policy"], found) for row in compared for found in row["parted"]]
     uniforms = "equal to the bit" if draw["uniforms_identical"] else "DIFFERENT"
     about = (
         f"arena_jax {result['versions']['arena_jax']}, jax {result['versions']['jax']}, {result['processor']}, "
@@ -153,14 +187,15 @@ def page(result: dict[str, Any]) -> str:
             f"{compared[0]['episodes']:,} episodes of each policy, played in both precisions on the same draws "
             f"(`python -m benchmarks.precision`). {about}",
             f"Draws of {DRAWN:,} episodes: uniforms are {uniforms}, normals at most {draw['normals_apart']:.1e} apart. "
-            f"In all, {flips} of {episodes:,} episodes survive in one precision and not in the other "
-            f"({flips / episodes:.4%}); {MOST_FLIPS:.1%} of a policy's is the most that is allowed.",
+            f"{summary(result)} {MOST_FLIPS:.1%} of different survivals is the most that a policy may have.",
             "\n".join("| " + " | ".join(row) + " |" for row in table),
             "*Different paths*: another month of the end, or other counts of requests, approvals, actions or crises. "
-            "*Score apart*: |float32 − float64| of survivors of one path, and the most of it as a share of the score.",
-            "Where a path differs, a comparison is at a tie: cash within rounding of zero or of a policy's threshold, "
-            "or the uniform that decides a request within rounding of the chance of approval. What follows is another "
-            "episode, with the same chances: it is as often better as worse, and means agree.",
+            "*Score apart*: |float32 − float64| of survivors of one path, and the most of it as a share of the score; "
+            "their mean with its sign and standard error is in the last column.",
+            f"Of the {parted} episodes with different paths {longer['more']} lasted longer in float32, "
+            f"{longer['fewer']} in float64, the others as long. Up to five of each policy, float32 first, with "
+            "the cash at the end:",
+            "\n".join(f"- {one}" for one in examples) or "- none",
         ]
     ) + "\n"  # fmt: skip
 

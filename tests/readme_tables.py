@@ -1,4 +1,7 @@
-"""Tables of the README, rendered from the tables that the code reads. `python tests/readme_tables.py` rewrites them."""
+"""Tables and measured sentences of the README, rendered from what the code reads and measured.
+
+`python tests/readme_tables.py` rewrites them.
+"""
 
 import json
 import re
@@ -15,6 +18,8 @@ from arena_jax.analysis.table import money
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
 from benchmarks.baselines_table import pair_rows, result_rows
+from benchmarks.cost import summary as cost_summary
+from benchmarks.precision import summary as precision_summary
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -105,6 +110,8 @@ def tables():
         "ranking": markdown(map_rows(found("sensitivity"))),
         "fidelity": markdown(list(fidelity_rows())),
         "terms": markdown(list(terms_rows())),
+        "precision": precision_summary(found("precision")),
+        "cost": f"{cost_summary(found('cost'))} Two cores; other machines, other seconds.",
         "throughput": markdown(list(throughput_rows())),
         **{name: markdown(rows) for name, rows in baselines().items()},
     }
