@@ -13,28 +13,30 @@ import jax.numpy as jnp
 from arena_jax.errors import ArenaError
 from arena_jax.policies.weights import fill, read_arrays, write_arrays
 from baselines.ppo import Learner
+from benchmarks.harness import Spent
 
 KIND = "checkpoint"
 
 
-def write_checkpoint(path: Path, header: dict[str, Any], learners: Learner, seconds: float) -> None:
-    """Write learners; header: what a run must agree in to go on from them, plain data; seconds: spent so far."""
-    write_arrays(path, header | {"kind": KIND, "seconds": seconds}, _with_raw_keys(learners))
+def write_checkpoint(path: Path, header: dict[str, Any], learners: Learner, spent: Spent) -> None:
+    """Write learners; header: what a run must agree in to go on from them, plain data; spent: so far."""
+    write_arrays(path, header | {"kind": KIND} | spent._asdict(), _with_raw_keys(learners))
 
 
-def read_checkpoint(path: Path, header: dict[str, Any], begin: Callable[[], Learner]) -> tuple[Learner, float]:
-    """Learners and seconds spent; raises `ArenaError` for what is damaged or of another run than `header` says.
+def read_checkpoint(path: Path, header: dict[str, Any], begin: Callable[[], Learner]) -> tuple[Learner, Spent]:
+    """Learners and what they took so far; raises `ArenaError` for what is damaged or of another run than `header` says.
 
     begin: what the run's learners begin as, for their shapes.
     """
     found, arrays = read_arrays(path, KIND)
-    if found.get("kind") != KIND or not isinstance(found.get("seconds"), float):
+    spent = Spent(*[found.get(name) for name in Spent._fields])
+    if found.get("kind") != KIND or not all(isinstance(seconds, float) for seconds in spent):
         raise ArenaError(f"{path} is no checkpoint of a training run")
     if odd := [name for name in header if found.get(name) != header[name]]:
         raise ArenaError(f"{path} was written by another run: its {odd[0]} differs; resume with what it was begun with")
     raw = fill(path, KIND, jax.eval_shape(lambda: _with_raw_keys(begin())), arrays)
     learners = jax.tree.map(jnp.asarray, raw)
-    return dataclasses.replace(learners, key=jax.random.wrap_key_data(learners.key)), found["seconds"]
+    return dataclasses.replace(learners, key=jax.random.wrap_key_data(learners.key)), spent
 
 
 def _with_raw_keys(learners: Learner) -> Learner:

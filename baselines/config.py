@@ -22,7 +22,7 @@ class Config:
     # the world
     disciplined: bool = False
     scenarios: str = ""  # generated worlds to train on beside the default one; none: the default one alone
-    default_share: float = 0.5  # of the episodes, on the default trajectory, where there are others
+    default_share: float = 0.5  # of the episodes, on the default trajectory, where there are others; at most 0.9
     tool_cost: tuple[float, ...] = ()  # lambda and m: between these two values over the lanes, seen by the policy
     revenue_multiple: tuple[float, ...] = ()
     blind_share: float = 0.0  # of those lanes, without any tool calls
@@ -60,16 +60,23 @@ class Config:
                 raise ArenaError(f"{name} must be widths from 1 to 4096, got {list(widths)}")
         if self.lanes % self.minibatches:
             raise ArenaError(f"lanes must be a multiple of minibatches, got {self.lanes} and {self.minibatches}")
-        for name in ("default_share", "blind_share", "gamma", "trace"):
+        _within("default_share", self.default_share, 0.0, 0.9)
+        for name in ("blind_share", "gamma", "trace"):
             _within(name, getattr(self, name), 0.0, 1.0)
         _within("explores", self.explores, 1e-6, 1.0)
         for name in ("learning_rate", "clip", "entropy", "value", "max_gradient", "reward_scale"):
             _within(name, getattr(self, name), 0.0, 1e6)
         for name in ("tool_cost", "revenue_multiple"):
-            if len(getattr(self, name)) not in (0, 2):
-                raise ArenaError(f"{name} must be a lowest and a highest value, got {list(getattr(self, name))}")
+            limits = getattr(self, name)
+            if len(limits) not in (0, 2) or list(limits) != sorted(limits):
+                raise ArenaError(f"{name} must be a lowest and a highest value, got {list(limits)}")
         if bool(self.tool_cost) != bool(self.revenue_multiple):
             raise ArenaError("give both tool_cost and revenue_multiple, or neither")
+        # these settings would do nothing
+        if self.default_share != Config.default_share and not self.scenarios:
+            raise ArenaError("default_share needs scenarios: without them all episodes are on the default trajectory")
+        if self.blind_share and not self.tool_cost:
+            raise ArenaError("blind_share needs tool_cost and revenue_multiple: it is of the lanes that differ in them")
 
     @property
     def shows_terms(self) -> bool:

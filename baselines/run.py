@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,8 +19,10 @@ from arena_jax.version import __version__
 from baselines.checkpoint import read_checkpoint, write_checkpoint
 from baselines.config import Config, read_config
 from baselines.curves import Row, check_drawing, read_csv, write_csv, write_png
+from baselines.held_out import check_seed
 from baselines.ppo import Learner, sizes_of, start, update
 from baselines.worlds import World, make_world
+from benchmarks.harness import NOTHING_SPENT, Spent, clocks
 
 CHECKPOINT, CURVES, DRAWING = "checkpoint.msgpack", "curves.csv", "curves.png"
 
@@ -37,7 +38,7 @@ class Run:
     world: World
     learners: Learner  # leaves [seeds, ...]
     rows: list[Row] = field(default_factory=list)
-    seconds: float = 0.0  # spent so far, compilation included
+    spent: Spent = NOTHING_SPENT  # so far, compilation included
 
     @property
     def updates(self) -> int:
@@ -47,18 +48,20 @@ class Run:
 
 def open_run(config: str, out: Path, seed: int, seeds: int, resume: bool) -> Run:
     """A run from its start or from its checkpoint; raises `ArenaError` before anything is trained."""
-    settings = read_config(config)
+    settings, numbers = read_config(config), tuple(range(seed, seed + seeds))
+    for number in numbers:
+        check_seed(number)
     check_drawing()
-    path = out / CHECKPOINT
+    name, path = Path(config).stem, out / CHECKPOINT
     if path.exists() and not resume:
         raise ArenaError(f"{out} holds a run already: go on with --resume, or give another --out")
-    world, numbers = make_world(settings), tuple(range(seed, seed + seeds))
+    world = make_world(settings)
     begin = partial(_begin, settings, world, numbers)
     if not resume:
         out.mkdir(parents=True, exist_ok=True)
-        return Run(config, out, settings, numbers, world, begin())
-    learners, seconds = read_checkpoint(path, _header(settings, numbers), begin)
-    run = Run(config, out, settings, numbers, world, learners, seconds=seconds)
+        return Run(name, out, settings, numbers, world, begin())
+    learners, spent = read_checkpoint(path, _header(settings, numbers), begin)
+    run = Run(name, out, settings, numbers, world, learners, spent=spent)
     run.rows = read_csv(out / CURVES, run.updates)
     return run
 
@@ -69,16 +72,21 @@ def _begin(config: Config, world: World, seeds: tuple[int, ...]) -> Learner:
 
 
 def train(run: Run, checkpoint_every: int) -> bool:
-    """Update until the end, or until Ctrl-C, after which a checkpoint is left; whether the run is done."""
+    """Update until the end, or until Ctrl-C, after which a checkpoint is left; whether the run is done.
+
+    Raises `ArenaError` as soon as a learner is no longer of finite numbers; what was written before stays.
+    """
     step = jax.jit(jax.vmap(partial(update, run.config), in_axes=(None, 0)))
-    began = time.perf_counter() - run.seconds
+    began = clocks(less=run.spent)
     is_written = True
     try:
         while run.updates < run.config.updates:
             learners, figures = jax.block_until_ready(step(run.world, run.learners))
-            # both or neither: an interruption must not come between them
-            rows = _rows(run, figures, time.perf_counter() - began)
-            run.learners, run.rows, run.seconds = learners, run.rows + rows, time.perf_counter() - began
+            _check_finite(run, learners)
+            spent = clocks(less=began)
+            rows = _rows(run, figures, spent.seconds)
+            # all or none: an interruption must not come between them
+            run.learners, run.rows, run.spent = learners, run.rows + rows, spent
             is_written = False
             print(_line(run, rows), file=sys.stderr)
             if run.updates % checkpoint_every == 0 or run.updates == run.config.updates:
@@ -97,6 +105,16 @@ def train(run: Run, checkpoint_every: int) -> bool:
     return True
 
 
+def _check_finite(run: Run, learners: Learner) -> None:
+    """Refuse to go on with learners whose weights are not finite: no loss is, from then on."""
+    for number, seed in enumerate(run.seeds):
+        if not all(np.isfinite(leaf[number]).all() for leaf in jax.tree.leaves(learners.weights)):
+            raise ArenaError(
+                f"training diverged in update {run.updates + 1}, seed {seed}: weights are not finite; "
+                "lower learning_rate, clip or reward_scale"
+            )
+
+
 def policy_of(config: Config, world: World, learner: Learner) -> Trained:
     """What a learner has learned, for batch play."""
     sizes = sizes_of(config, world)
@@ -113,7 +131,8 @@ def _header(config: Config, seeds: tuple[int, ...]) -> dict[str, Any]:
 def _about(run: Run, seed: int) -> dict[str, Any]:
     """How weights came about."""
     header = _header(run.config, run.seeds)
-    training = {"decisions": run.config.decisions, "seconds": round(run.seconds, 1), "backend": jax.default_backend()}
+    spent = {name: round(seconds, 1) for name, seconds in run.spent._asdict().items()}
+    training = {"decisions": run.config.decisions, **spent, "backend": jax.default_backend()}
     return {name: header[name] for name in ("config", "arena_jax", "jax")} | {
         "name": run.name, "variant": run.world.env.arena().name, "seed": seed, "training": training,
     }  # fmt: skip
@@ -123,7 +142,7 @@ def _write(run: Run) -> None:
     """Curves first: those of a checkpoint are always there."""
     write_csv(run.out / CURVES, run.rows)
     write_png(run.out / DRAWING, run.rows, f"{run.name}: {run.config.decisions / 1e6:.3g}M decisions a seed")
-    write_checkpoint(run.out / CHECKPOINT, _header(run.config, run.seeds), run.learners, run.seconds)
+    write_checkpoint(run.out / CHECKPOINT, _header(run.config, run.seeds), run.learners, run.spent)
 
 
 def _rows(run: Run, figures: dict[str, jax.Array], seconds: float) -> list[Row]:
@@ -141,7 +160,8 @@ def _line(run: Run, rows: list[Row]) -> str:
     """Progress in one line, means over the seeds."""
     mean = {name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}
     ended = f"objective {money(mean['objective'])}, survived {mean['survived']:.0%}, {mean['calls']:.1f} calls a month"
+    decisions = f"{mean['decisions'] / 1e6:.2f}M decisions"
     return (
-        f"update {run.updates}/{run.config.updates}, {mean['decisions'] / 1e6:.2f}M decisions, {run.seconds:.0f} s: "
+        f"update {run.updates}/{run.config.updates}, {decisions}, {run.spent.seconds:.0f} s: "
         f"{ended if mean['episodes'] else 'no episode ended'}, entropy {mean['entropy']:.2f}"
     )

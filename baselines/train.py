@@ -15,7 +15,6 @@ from typing import Annotated
 
 import typer
 
-from arena_jax.draws import MAX_SEED
 from arena_jax.errors import check_count
 from benchmarks.harness import main
 
@@ -29,7 +28,6 @@ def command(
     checkpoint_every: Annotated[int, typer.Option(help="Updates between two checkpoints.")] = 20,
 ) -> None:
     """Train; Ctrl-C writes a checkpoint and stops."""
-    check_count("seed", seed, 0, MAX_SEED - 1)
     check_count("seeds", seeds, 1, 64)
     check_count("checkpoint-every", checkpoint_every, 1, 10**6)
     from baselines.run import open_run, train  # needs the packages of training

@@ -16,7 +16,6 @@ import dataclasses
 import functools
 import json
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,7 +40,7 @@ from arena_jax.programs import Program
 from arena_jax.scenario import Scenario
 from arena_jax.worlds import parse_worlds
 from baselines.held_out import SEED, check_episodes, check_seed, mixture, objective, places
-from benchmarks.harness import RESULTS, main, surroundings, write_json
+from benchmarks.harness import RESULTS, clocks, main, surroundings, write_json
 
 TUNED = RESULTS / "tuned.json"
 FAMILIES = [name for name, cls in POLICIES.items() if dataclasses.fields(cls)]
@@ -183,12 +182,13 @@ def read_rows(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
 def table(rows: Sequence[dict[str, Any]]) -> Table:
     """For people."""
     found = plain_table("Tuned on training seeds, in $ of what the environment pays; held out: 95% interval")
-    for heading in ("environment", "policy", "training", "held out", "interval", "played", "seconds"):
+    for heading in ("environment", "policy", "training", "held out", "interval", "played", "processor s"):
         found.add_column(heading, overflow="fold")
     for row in rows:
         held = row["held_out"]
         figures = (money(row["training"]), money(held["mean"]), interval("$", held["low"], held["high"]))
-        found.add_row(row["environment"], row["spec"], *figures, f"{row['evaluations']:,}", f"{row['seconds']:.0f}")
+        cost = (f"{row['evaluations']:,}", f"{row['processor_seconds']:.0f}")
+        found.add_row(row["environment"], row["spec"], *figures, *cost)
     return found
 
 
@@ -226,12 +226,12 @@ def command(
     trajectories = training_worlds(arena_jax.make(), worlds, seed)
     with progress(len(todo) * (generations + 1), "generations") as advance:
         for environment, name in todo:
-            env, start = arena_jax.make(environment), time.perf_counter()
+            env, start = arena_jax.make(environment), clocks()
             means = functools.partial(training_means, env, trajectories, seed)
             found = tune(name, means, generations=generations, population=population, seed=seed, on_generation=advance)
             advance(generations - found.generations)  # a search that has converged ends early
-            seconds = time.perf_counter() - start
-            row = {"environment": environment, "policy": name} | dataclasses.asdict(found) | {"seconds": seconds}
+            spent = clocks(less=start)._asdict()
+            row = {"environment": environment, "policy": name} | dataclasses.asdict(found) | spent
             rows.append(row | {"held_out": held_out(env, found.spec, held_out_episodes)})
             write_json(out, surroundings() | {"settings": settings, "tuned": rows})
     table_console().print(table(rows), f"written to {out}", sep="\n")

@@ -42,7 +42,7 @@ def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str,
     try:
         rows = [row for row in json.loads(tuned.read_bytes())["tuned"] if row["environment"] == environment]
         for row in rows:
-            cost = {"policies": row["evaluations"], "seconds": row["seconds"]}
+            cost = {"policies": row["evaluations"], "processor_seconds": row["processor_seconds"]}
             found[row["spec"]] = {"kind": "tuned", "cost": cost}
     except OSError as error:
         raise ArenaError(f"can't read {tuned} ({error.strerror}); run: python -m baselines.tune") from None
@@ -51,7 +51,8 @@ def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str,
     for spec in trained:
         header = weights_header(spec)
         if header["variant"] == environment:
-            found[spec] = {"kind": "trained", "cost": {k: header["training"][k] for k in ("decisions", "seconds")}}
+            cost = {name: header["training"][name] for name in ("decisions", "processor_seconds")}
+            found[spec] = {"kind": "trained", "cost": cost}
     make_policies(list(found))
     return found
 
@@ -97,7 +98,7 @@ def result_rows(variant: Mapping[str, Any]) -> list[dict[str, str]]:
         | {f"Survival, {place}": figure("share", found[place]["full_survival"]["mean"]) for place in PLACES}
         | {_heading(variant, place): _with_interval(found[place][variant["objective"]]) for place in PLACES}
         | {"Tools/mo": figure("calls", found["default"]["tools_per_month"]["mean"])}
-        | {"Raised": figure("$", found["default"]["raised"]["mean"]), "Cost": cost(found["cost"])}
+        | {"Raised": figure("$", found["default"]["raised"]["mean"]), "Cost (processor s)": cost(found["cost"])}
         for found in _ordered(variant)
     ]
 
@@ -134,8 +135,8 @@ def cost(found: Mapping[str, Any] | None) -> str:
     """What tuning or training took, `960 policies, 41 s`; a dash for nothing, and for what is not known."""
     if found is None:
         return "–"
-    counts = [f"{count:,} {name}" for name, count in found.items() if name != "seconds"]
-    return ", ".join([*counts, f"{found['seconds']:.0f} s"])
+    counts = [f"{count:,} {name}" for name, count in found.items() if name != "processor_seconds"]
+    return ", ".join([*counts, f"{found['processor_seconds']:.0f} s"])
 
 
 def text_table(rows: Sequence[Mapping[str, str]], title: str) -> Table:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -17,7 +18,7 @@ from datetime import UTC, datetime
 from importlib import metadata
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -121,6 +122,21 @@ def peak_memory() -> int:
     if found is None:
         raise ArenaError("the peak of resident memory needs Linux")
     return 1024 * int(found[1])
+
+
+class Spent(NamedTuple):
+    """Seconds by the clock, and of this process on all its cores."""
+
+    seconds: float
+    processor_seconds: float
+
+
+NOTHING_SPENT = Spent(0.0, 0.0)
+
+
+def clocks(less: Spent = NOTHING_SPENT) -> Spent:
+    """What the clocks show, less an earlier reading (what was spent since), or less what was spent before."""
+    return Spent(time.perf_counter() - less.seconds, time.process_time() - less.processor_seconds)
 
 
 def summary(samples: Sequence[float]) -> dict[str, float]:

@@ -49,27 +49,27 @@ def test_trained_policies_are_compared_with_tuned_ones_pair_by_pair(variant):
 def test_rows_are_in_order_and_tell_cost(variant):
     rows = result_rows(variant)
     assert [row["Policy"] for row in rows] == [f"`{spec}`" for spec in (TRAINED, BEST, BETTER, WORST)]
-    assert rows[3]["Survival, default"] == "0.0%" and rows[0]["Cost"] == "–"
+    assert rows[3]["Survival, default"] == "0.0%" and rows[0]["Cost (processor s)"] == "–"
     assert rows[1]["Value kept, generated (95%)"].count("$") == 3
     (row,) = pair_rows(variant)
     assert list(row) == ["Less", f"{TRAINED}, default", f"{TRAINED}, generated"]
     assert row["Less"] == f"`{BEST}`" and row[f"{TRAINED}, default"].count("$") == 3
-    assert cost({"policies": 960, "seconds": 41.3}) == "960 policies, 41 s"
+    assert cost({"policies": 960, "processor_seconds": 41.3}) == "960 policies, 41 s"
 
 
 def test_entrants_are_the_tuned_ones_of_their_variant(tmp_path):
     path = tmp_path / "tuned.json"
     rows = [
-        {"environment": name, "spec": f"greedy-debt:amount={amount}", "evaluations": 5, "seconds": 1.0}
+        {"environment": name, "spec": f"greedy-debt:amount={amount}", "evaluations": 5, "processor_seconds": 1.0}
         for name, amount in zip(ENVIRONMENTS, (1e6, 2e6), strict=True)
     ]
     path.write_text(json.dumps({"tuned": rows}))
     players = entrants(ENVIRONMENTS[1], path, ["ppo"])
     assert [spec for spec, about in players.items() if about["kind"] == "tuned"] == [rows[1]["spec"]]
-    assert players[rows[1]["spec"]]["cost"] == {"policies": 5, "seconds": 1.0}
+    assert players[rows[1]["spec"]]["cost"] == {"policies": 5, "processor_seconds": 1.0}
     assert "ppo" not in players and players["never-raise"]["kind"] == "heuristic"
     ppo = entrants(ENVIRONMENTS[0], path, ["ppo"])["ppo"]
-    assert ppo["kind"] == "trained" and ppo["cost"].keys() == {"decisions", "seconds"}
+    assert ppo["kind"] == "trained" and ppo["cost"].keys() == {"decisions", "processor_seconds"}
     with pytest.raises(ArenaError, match="unknown policy 'nobody'"):
         entrants(ENVIRONMENTS[1], path, ["nobody"])
     with pytest.raises(ArenaError, match="no trained policy"):
@@ -87,7 +87,7 @@ def test_the_program_plays_both_variants(monkeypatch, tmp_path, capsys):
     tuned, out = tmp_path / "tuned.json", tmp_path / "baselines.json"
     monkeypatch.setattr(baselines_table, "POLICIES", {WORST: None})
     monkeypatch.setattr(baselines_table, "TRAINED", {})
-    rows = [{"environment": name, "spec": BEST, "evaluations": 5, "seconds": 1.0} for name in ENVIRONMENTS]
+    rows = [{"environment": name, "spec": BEST, "evaluations": 5, "processor_seconds": 1.0} for name in ENVIRONMENTS]
     tuned.write_text(json.dumps({"tuned": rows}))
     baselines_table.command(episodes=EPISODES, tuned=tuned, out=out)
     written = json.loads(out.read_text())

@@ -18,6 +18,7 @@ from baselines.config import Config, make_config, read_config
 from baselines.curves import read_csv, write_csv, write_png
 from baselines.losses import advantages, divergence, normalised, policy_loss, value_loss
 from baselines.ppo import start, update
+from benchmarks.harness import Spent
 
 RNG = np.random.default_rng(0)
 
@@ -90,6 +91,14 @@ def test_the_normaliser_is_that_of_all_observations_so_far():
     np.testing.assert_allclose(normaliser.variance, flat.var(axis=0), rtol=1e-4)
     np.testing.assert_allclose(normaliser(jnp.asarray(flat)).std(axis=0), 1.0, rtol=1e-3)
     assert float(jnp.abs(normaliser(jnp.asarray(flat) + 1e6)).max()) == 10.0
+
+
+def test_a_normaliser_of_nothing_leaves_what_it_sees_and_then_counts_each_row_once():
+    world, config = Cue(jnp.bool_(True)), Config(**SMALL)
+    learner = start(config, world, jax.random.key(0))
+    np.testing.assert_array_equal(learner.normaliser(learner.observations), learner.observations)
+    after, _ = update(config, world, learner)
+    assert float(after.normaliser.count) == config.lanes * config.steps
 
 
 # A small environment
@@ -172,9 +181,9 @@ def test_a_resumed_run_is_the_straight_one_bit_for_bit(tmp_path):
     path, header = tmp_path / "checkpoint.msgpack", {"config": {"updates": 60}}
     world = Cue(jnp.bool_(True))
     halfway = two_updates(world, begin())
-    write_checkpoint(path, header, halfway, 1.5)
-    resumed, seconds = read_checkpoint(path, header, begin)
-    assert seconds == 1.5
+    write_checkpoint(path, header, halfway, Spent(1.5, 2.5))
+    resumed, spent = read_checkpoint(path, header, begin)
+    assert spent == Spent(1.5, 2.5)
     expected, found = two_updates(world, halfway), two_updates(world, resumed)
     assert list(expected.updates) == [4, 4]
     assert not np.array_equal(*expected.weights["actor"]["Dense_0"]["kernel"]), "two seeds, one learner"
@@ -193,7 +202,7 @@ def one_line(call, *words):
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):
     path, header = tmp_path / "checkpoint.msgpack", {"config": {"updates": 60}, "seeds": [1, 2]}
-    write_checkpoint(path, header, begin(), 1.5)
+    write_checkpoint(path, header, begin(), Spent(0.0, 0.0))
     one_line(lambda: read_checkpoint(path, header | {"seeds": [1, 3]}, begin), "another run", "seeds")
     wider = partial(begin, Config(kind="gru", **SMALL | {"hidden": (17,)}))
     one_line(lambda: read_checkpoint(path, header, wider), "checkpoint.msgpack", "float32[2, 16")
@@ -219,6 +228,10 @@ def test_a_checkpoint_of_another_run_is_refused(tmp_path):
         ({"critic_hidden": [2.5]}, ("critic_hidden must be a list",)),
         ({"tool_cost": [0, 8e4]}, ("both tool_cost and revenue_multiple",)),
         ({"tool_cost": [0], "revenue_multiple": [2, 10]}, ("tool_cost must be a lowest",)),
+        ({"tool_cost": [0, 8e4], "revenue_multiple": [10, 2]}, ("revenue_multiple must be a lowest",)),
+        ({"scenarios": "generated:10", "default_share": 1}, ("default_share must be from 0 to 0.9",)),
+        ({"default_share": 0.3}, ("default_share needs scenarios",)),
+        ({"blind_share": 0.3}, ("blind_share needs tool_cost",)),
         ({"disciplined": 1}, ("disciplined must be bool",)),
     ],
 )

@@ -1,5 +1,6 @@
 """Training on the world itself: rewards, runs that stop and go on, and in make verify a policy trained from nothing."""
 
+import dataclasses
 import os
 import signal
 import subprocess
@@ -14,12 +15,16 @@ import pytest
 import arena_jax
 from arena_jax.envs.rl import REWARD_UNIT
 from arena_jax.errors import ArenaError
+from arena_jax.policies.registry import weights_header
 from arena_jax.policies.trained import load_policy
 from arena_jax.score import objective
+from baselines import run as training
 from baselines.config import Config
 from baselines.curves import read_csv
-from baselines.run import open_run
-from baselines.worlds import make_world, potential
+from baselines.held_out import SEED
+from baselines.run import open_run, train
+from baselines.worlds import World, make_world, potential, with_hidden
+from benchmarks.harness import Spent
 
 ROOT = Path(__file__).parents[1]
 TINY = "updates = 3\nlanes = 16\nsteps = 8\nminibatches = 2\nepochs = 1\nhidden = [8]\ncritic_hidden = [8]\n"
@@ -45,6 +50,10 @@ def test_a_run_is_refused_before_anything_is_made(tiny, tmp_path, monkeypatch):
     one_line(lambda: open_run(str(tiny), out, 0, 1, True), "can't read checkpoint")
     (tmp_path / "odd.toml").write_text('scenarios = "generated:0"')
     one_line(lambda: open_run(str(tmp_path / "odd.toml"), out, 0, 1, False), "generated worlds")
+    for seed, seeds, word in ((SEED - 1, 2, "held-out"), (2**32 - 1, 2, "4294967296"), (-1, 1, "seed must be")):
+        one_line(lambda: open_run(str(tiny), out, seed, seeds, False), word)  # noqa: B023
+    (tmp_path / "odd.toml").write_text(f'scenarios = "generated:10,seed={SEED}"')
+    one_line(lambda: open_run(str(tmp_path / "odd.toml"), out, 0, 1, False), "held-out")
     assert not out.exists()
     out.mkdir()
     (out / "checkpoint.msgpack").write_bytes(b"")
@@ -69,11 +78,62 @@ def test_lanes_hold_the_worlds_and_terms_of_their_configuration():
     assert env.params.disciplined and env.shows_terms
 
 
+@pytest.mark.parametrize(("count", "share", "copies"), [(30, 0.0, 0), (30, 0.9, 270), (1, 0.5, 1)])
+def test_the_default_world_is_among_others_as_often_as_wanted(count, share, copies):
+    env = make_world(Config(scenarios=f"generated:{count},seed=1", default_share=share)).env
+    is_default = (env.trajectories == arena_jax.make("EnterpriseArenaRL-v1").trajectories).all(axis=(1, 2))
+    assert (int(is_default.sum()), env.trajectories.shape[0]) == (copies, copies + count)
+
+
+def test_a_share_of_less_than_one_world_is_refused():
+    one_line(lambda: make_world(Config(scenarios="generated:3,seed=1", default_share=0.1)), "default_share 0.1", "more")
+
+
+def test_the_critic_sees_the_world_that_is_played():
+    lanes = 16
+    world = make_world(Config(scenarios="generated:20,seed=1", lanes=lanes))
+    states, seen, _ = world.reset(jax.random.split(jax.random.key(0), lanes))
+
+    def of_state(states, seen):
+        policy_sees = seen[:, : world.observation_size]
+        return jax.vmap(lambda state, seen: with_hidden(world.env, state, seen))(states, policy_sees)
+
+    @jax.jit
+    def play(states, key):
+        def one(states, key):
+            passes = jnp.full(lanes, 5, dtype=jnp.int32)
+            states, seen, masks, _, ended, _ = world.step(states, passes, jax.random.split(key, lanes))
+            return states, (states.world, states.arena.month, seen, of_state(states, seen), masks, ended)
+
+        return jax.lax.scan(one, states, jax.random.split(key, 60))[1]
+
+    np.testing.assert_array_equal(seen, of_state(states, seen))
+    numbers, months, seen, expected, masks, ended = map(np.asarray, play(states, jax.random.key(1)))
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
+    assert ended.sum() > lanes and (months[ended] == 0).all() and masks[ended].all()
+    new_world = numbers[1:] != numbers[:-1]
+    assert new_world[ended[1:]].any() and not new_world[~ended[1:]].any()
+
+
+def test_a_step_pays_the_change_of_the_discounted_potential_and_counts_months_played():
+    world = World(arena_jax.make("EnterpriseArenaRL-v1", initial_cash=1.0, fixed_cost=1e7), 0.9)
+    states, _, _ = world.reset(jax.random.key(0)[None])
+    phi = lambda states: jax.vmap(lambda state: potential(world.env, state))(states)
+    step = jax.jit(world.step)
+    after, _, _, reward, ended, _ = step(states, jnp.int32([0]), jax.random.key(1)[None])
+    assert not ended
+    np.testing.assert_allclose(reward, 0.9 * phi(after) - phi(states), rtol=1e-5)
+    _, _, _, reward, ended, came_to = step(after, jnp.int32([5]), jax.random.key(2)[None])
+    assert ended, "bankrupt in the first month"
+    np.testing.assert_allclose(reward, -phi(after), rtol=1e-5)
+    assert (float(came_to["calls"][0]), float(came_to["objective"][0])) == (1.0, 0.0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("disciplined", [False, True])
-def test_rewards_of_an_episode_sum_to_the_objective_less_the_potential_at_its_start(disciplined):
+@pytest.mark.parametrize(("disciplined", "gamma"), [(False, 1.0), (True, 1.0), (True, 0.98)])
+def test_rewards_of_an_episode_sum_to_the_objective_less_the_potential_at_its_start(disciplined, gamma):
     lanes, steps = 64, 400
-    world = make_world(Config(disciplined=disciplined, lanes=lanes))
+    world = make_world(Config(disciplined=disciplined, lanes=lanes, gamma=gamma))
 
     @jax.jit
     def play(world, key):
@@ -86,10 +146,10 @@ def test_rewards_of_an_episode_sum_to_the_objective_less_the_potential_at_its_st
             # passes and requests: months go by
             logits = jnp.where(masks, jnp.zeros(22, dtype=jnp.float32).at[:5].set(-3.0), -jnp.inf)
             actions = jax.random.categorical(key_action, logits).astype(jnp.int32)
-            states, seen, masks, rewards, ended, came_to = world.step(
-                states, actions, jax.random.split(key_step, lanes)
-            )
-            value = jax.vmap(lambda s: objective(world.env.params, s.opening_value, s.arena))(states)
+            keys = jax.random.split(key_step, lanes)
+            stepped, _ = jax.vmap(world.env.step)(states, actions, keys)
+            value = jax.vmap(lambda s: objective(world.env.params, s.opening_value, s.arena))(stepped)
+            states, seen, masks, rewards, ended, came_to = world.step(states, actions, keys)
             return (states, masks), (rewards, ended, came_to["objective"], value, seen)
 
         return first, jax.lax.scan(one, (states, masks), jax.random.split(key, steps))[1]
@@ -101,8 +161,38 @@ def test_rewards_of_an_episode_sum_to_the_objective_less_the_potential_at_its_st
     for lane in range(lanes):
         ends = np.flatnonzero(ended[:, lane])
         for start, end in zip(np.append(-1, ends[:-1]), ends, strict=True):
-            total = rewards[start + 1 : end + 1, lane].astype(np.float64).sum()
-            assert total == pytest.approx(objectives[end, lane] / REWARD_UNIT - first[lane], abs=2e-3)
+            discounts = gamma ** np.arange(end - start)
+            total = (discounts * rewards[start + 1 : end + 1, lane]).sum()
+            expected = discounts[-1] * objectives[end, lane] / REWARD_UNIT - first[lane]
+            assert total == pytest.approx(expected, abs=2e-3)
+
+
+def test_a_run_that_diverges_stops_in_a_line_and_leaves_what_was_written(tiny, tmp_path, monkeypatch):
+    out = tmp_path / "run"
+    one = open_run(str(tiny), out, 3, 2, False)
+
+    def update(config, world, learner):
+        """Finite once; then the weights are not, while the losses still are."""
+        weights = jax.tree.map(lambda leaf: jnp.where(learner.updates == 1, jnp.nan, leaf), learner.weights)
+        figures = dict.fromkeys(("objective", "survived", "calls", "episodes", "entropy", "value_loss"), jnp.float32(1))
+        return dataclasses.replace(learner, weights=weights, updates=learner.updates + 1), figures
+
+    monkeypatch.setattr(training, "update", update)
+    one_line(lambda: train(one, 1), "update 2", "seed 3", "not finite")
+    assert [row["update"] for row in read_csv(out / "curves.csv", 3)] == [1, 1]
+    assert open_run(str(tiny), out, 3, 2, True).updates == 1
+    assert not list(out.glob("policy-*"))
+
+
+def test_weights_tell_what_they_took_and_no_path(tiny, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "update", lambda config, world, learner: pytest.fail("nothing is left to do"))
+    one = open_run(str(tiny), tmp_path / "run", 3, 1, False)
+    one.learners = dataclasses.replace(one.learners, updates=jnp.int32([3]))
+    one.spent = Spent(5.0, 9.0)
+    assert train(one, 1)
+    header = weights_header(f"ppo:weights={tmp_path / 'run' / 'policy-3.msgpack'}")
+    assert header["name"] == "tiny" and str(tmp_path) not in str(header)
+    assert (header["training"]["seconds"], header["training"]["processor_seconds"]) == (5.0, 9.0)
 
 
 def run(config, out, *options, **others):

@@ -155,7 +155,9 @@ def test_finished_families_are_kept(fast, tmp_path, capsys):
     assert found["tuned"][:2] == kept and len(found["tuned"]) == 4
     assert {family for _, family in fast["families"]} == {"greedy-equity"}
     assert found["settings"]["held_out_seed"] == held_out.SEED and found["settings"]["seed"] == 1
-    assert "greedy-equity:amount=" in capsys.readouterr().out
+    assert all(min(row["seconds"], row["processor_seconds"]) > 0.0 for row in found["tuned"])
+    shown = capsys.readouterr().out
+    assert "greedy-equity:amount=" in shown and "processor s" in shown
     fast["families"].clear()
     assert run(out) == found and fast["families"] == []
 
