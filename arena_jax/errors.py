@@ -21,15 +21,24 @@ def printable(text: str, keep: str = "") -> str:
 def shown(value: Any) -> str:
     """A value in one short line."""
     if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
-        return f"an array {value.dtype}{list(value.shape)}"
-    text = repr(value).replace("\n", " ")
-    return text if len(text) <= 80 else f"{text[:77]}..."
+        return _cut(f"an array {value.dtype}{list(value.shape)}", 80)
+    try:
+        text = repr(value)
+    except Exception:  # nested too deep, or a user's class
+        text = f"a {type(value).__name__}"
+    return _cut(text, 80)
 
 
 def brief(error: BaseException) -> str:
     """An exception in one line: its type and the first line of its message."""
     first = (str(error).strip().splitlines() or [""])[0]
-    return f"{type(error).__name__}: {first}"
+    return _cut(f"{type(error).__name__}: {first}", 400)
+
+
+def _cut(text: str, most: int) -> str:
+    """At most so many characters, on one line."""
+    line = printable(text.replace("\n", " "))
+    return line if len(line) <= most else f"{line[: most - 3]}..."
 
 
 def is_number(value: Any) -> bool:

@@ -7,7 +7,7 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from arena_jax.errors import ArenaError
 
@@ -57,6 +57,32 @@ def own_file(directory: Path, name: str) -> Path:
     return path
 
 
+def read_regular(path: Path, what: str, most: int) -> bytes:
+    """What a regular file of at most `most` bytes holds; raises `ArenaError`, which calls the file `what`."""
+    try:
+        with _opened(path) as file:
+            if _regular(file, what, path).st_size > most:
+                raise ArenaError(f"{what} {path} is too large: at most {most:,} bytes are read")
+            return file.read()
+    except (OSError, ValueError) as error:
+        if isinstance(error, ArenaError):
+            raise
+        raise ArenaError(f"can't read {what} {path}: {getattr(error, 'strerror', error)}") from None
+
+
+def _opened(path: Path) -> BinaryIO:
+    """A file to read, opened without waiting for whoever might write into a pipe."""
+    return open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb")
+
+
+def _regular(file: BinaryIO, what: str, path: Path) -> os.stat_result:
+    """What is known of an open file; refuses pipes and devices."""
+    found = os.fstat(file.fileno())
+    if not stat.S_ISREG(found.st_mode):
+        raise ArenaError(f"{what} {path} is not a regular file")
+    return found
+
+
 def read_json(path: Path) -> Any:
     """What a JSON file holds; raises `ArenaError` if it is none, or too deep."""
     try:
@@ -86,11 +112,8 @@ def read_secret(path: Path | None, variable: str, what: str, otherwise: str) -> 
 def _read_private(path: Path, what: str) -> bytes:
     """A file that only its owner may read; what is too long is cut to two bytes more than may be."""
     try:
-        # without waiting for whoever might write into a pipe
-        with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise ArenaError(f"{what} {path} is not a regular file")
+        with _opened(path) as file:
+            mode = _regular(file, what, path).st_mode
             if mode & (stat.S_IRWXG | stat.S_IRWXO):
                 found = stat.S_IMODE(mode)
                 raise ArenaError(f"{what} {path} has mode {found:04o}, others may use it; run: chmod 600 {path}")

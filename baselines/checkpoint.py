@@ -16,6 +16,7 @@ from baselines.ppo import Learner
 from benchmarks.harness import Spent
 
 KIND = "checkpoint"
+LARGEST = 2**34  # bytes
 
 
 def write_checkpoint(path: Path, header: dict[str, Any], learners: Learner, spent: Spent) -> None:
@@ -28,7 +29,7 @@ def read_checkpoint(path: Path, header: dict[str, Any], begin: Callable[[], Lear
 
     begin: what the run's learners begin as, for their shapes.
     """
-    found, arrays = read_arrays(path, KIND)
+    found, arrays = read_arrays(path, KIND, LARGEST)
     spent = Spent(*[found.get(name) for name in Spent._fields])
     if found.get("kind") != KIND or not all(isinstance(seconds, float) for seconds in spent):
         raise ArenaError(f"{path} is no checkpoint of a training run")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from arena_jax.envs.layout import ACTIONS, layout_digest, observation_table
 from arena_jax.errors import ArenaError
 from arena_jax.policies import TRAINED, make_policy, source_digest
 from arena_jax.policies.network import Sizes, new_actor, new_normaliser
-from arena_jax.policies.trained import Trained, load_policy, save_policy
+from arena_jax.policies.trained import LARGEST, Trained, load_policy, save_policy
 
 KEY = jax.random.key(11)
 WEIGHTS = {name: Path(arena_jax.__file__).parent / "policies" / "weights" / f"{name}.msgpack" for name in TRAINED}
@@ -77,9 +78,47 @@ def first_kernel(change):
     return lambda arrays: arrays.__setitem__(name, change(np.array(arrays[name])))
 
 
-def infinite(array):
-    array[0, 0] = np.inf
-    return array
+def holding(number):
+    """A change of an array: one of its numbers."""
+
+    def change(array):
+        array.flat[0] = number
+        return array
+
+    return change
+
+
+def only(name):
+    """A change of the arrays: to one, of this name."""
+    return lambda arrays: (arrays.clear(), arrays.update({name: np.ones(2)}))
+
+
+def rewritten(**parts):
+    """A file of these parts: of the format and with an empty header and no arrays unless they say otherwise."""
+    whole = {"format": 1, "header": "{}", "arrays": {}} | parts
+    return lambda path: path.write_bytes(msgpack_serialize(whole))
+
+
+def a_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def a_device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def too_large(path):
+    with path.open("r+b") as file:
+        file.truncate(LARGEST + 1)
+
+
+def of_normaliser(name, number):
+    where = f"[1].{name}"
+    return lambda path: changed(
+        path, arrays=lambda arrays: arrays.__setitem__(where, holding(number)(np.array(arrays[where])))
+    )
 
 
 SIZES = {"kind": "feed-forward", "hidden": [8, 8], "observation": 90, "actions": 22}
@@ -92,20 +131,37 @@ SIZES = {"kind": "feed-forward", "hidden": [8, 8], "observation": 90, "actions":
         (lambda path: path.write_bytes(b""), ("damaged",)),
         (lambda path: path.write_bytes(b"\x00" * 100), ("something else",)),
         (lambda path: path.write_bytes(msgpack_serialize({"params": {}})), ("something else",)),
-        (lambda path: path.write_bytes(msgpack_serialize({"format": 2, "header": "", "arrays": {}})), ("format 2",)),
-        (lambda path: path.write_bytes(msgpack_serialize({"format": 1, "header": "{", "arrays": {}})), ("header",)),
+        (rewritten(format=2), ("format 2",)),
+        (rewritten(format=np.ones(2)), ("format an array float64[2]",)),
+        (rewritten(format="x\n" * 10_000), ("format 'x",)),
+        (rewritten(header="{"), ("header",)),
+        (rewritten(header="[" * 100_000), ("header",)),
+        (rewritten(header=7), ("header",)),
+        (a_pipe, ("not a regular file",)),
+        (a_device, ("not a regular file",)),
+        (too_large, ("too large",)),
         (lambda path: path.unlink(), ("can't read", "No such file")),
         (lambda path: changed(path, environment="CartPole-v1"), ("EnterpriseArenaRL-v1",)),
         (lambda path: changed(path, layout_digest="0" * 64), ("another version of the observation table",)),
+        (lambda path: changed(path, layout_digest=[]), ("another version of the observation table",)),
         (lambda path: changed(path, shows_terms=True), ("another version of the observation table",)),
         (lambda path: changed(path, sizes=None), ("no sizes",)),
         (lambda path: changed(path, sizes=SIZES | {"kind": "lstm"}), ("lstm",)),
         (lambda path: changed(path, sizes=SIZES | {"hidden": [10**9]}), ("1000000000",)),
+        (lambda path: changed(path, sizes=SIZES | {"hidden": [8] * 10**6}), ("1 to 8 hidden layers",)),
+        (lambda path: changed(path, sizes=SIZES | {"hidden": []}), ("1 to 8 hidden layers",)),
+        (lambda path: changed(path, sizes=SIZES | {"hidden": [True]}), ("units of a layer",)),
         (lambda path: changed(path, sizes=SIZES | {"observation": 91}), ("sizes",)),
         (lambda path: changed(path, sizes=SIZES | {"hidden": [8, 9]}), ("float32[8]", "float32[9]")),
         (lambda path: changed(path, sizes=SIZES | {"kind": "gru"}), ("another network",)),
         (lambda path: changed(path, arrays=first_kernel(lambda a: a.astype(np.float64))), ("float64",)),
-        (lambda path: changed(path, arrays=first_kernel(infinite)), ("finite",)),
+        (lambda path: changed(path, arrays=first_kernel(holding(np.inf))), ("finite",)),
+        (lambda path: changed(path, arrays=first_kernel(holding(3e38))), ("weights beyond 1e+06",)),
+        (of_normaliser("mean", 3e38), ("not of observations",)),
+        (of_normaliser("variance", -1.0), ("not of observations",)),
+        (of_normaliser("count", -1.0), ("not of observations",)),
+        (lambda path: changed(path, arrays=lambda arrays: arrays.update({"x\n" * 10_000: np.ones(2)})), ("unknown",)),
+        (lambda path: changed(path, arrays=only(7)), ("arrays can't be read",)),
         (lambda path: changed(path, arrays=lambda arrays: arrays.clear()), ("lacks",)),
     ],
 )
@@ -114,7 +170,7 @@ def test_a_bad_weights_file_is_one_line(weights, spoil, words):
     with pytest.raises(ArenaError) as refused:
         load_policy(weights)
     text = str(refused.value)
-    assert "\n" not in text
+    assert "\n" not in text and len(text) < len(str(weights)) + 300
     assert all(word in text for word in (str(weights), *words)), text
 
 

@@ -14,19 +14,33 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from arena_jax.errors import ArenaError, check_count, shown
+
 KINDS = ("feed-forward", "gru")
+MAX_LAYERS, MAX_WIDTH = 8, 4096
 CLIP = 10.0  # of a normalised entry, either way
 _LEAST_VARIANCE = 1e-4  # entries are of order 1 by their scales; what hardly moves is not blown up
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a network is made of: units of each hidden layer, entries of the observation, actions."""
+    """What a network is made of: units of each hidden layer, entries of the observation, actions.
+
+    Raises `ArenaError` for what is no network, or a larger one than is played.
+    """
 
     kind: str
     hidden: tuple[int, ...]
     observation: int
     actions: int
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ArenaError(f"a network must be one of {', '.join(KINDS)}, got {shown(self.kind)}")
+        if not isinstance(self.hidden, tuple) or not 1 <= len(self.hidden) <= MAX_LAYERS:
+            raise ArenaError(f"a network has 1 to {MAX_LAYERS} hidden layers, got {shown(self.hidden)}")
+        for count in (*self.hidden, self.observation, self.actions):
+            check_count("units of a layer", count, 1, MAX_WIDTH)
 
 
 class Actor(nn.Module):

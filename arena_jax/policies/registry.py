@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from arena_jax.checks import check_policy
 from arena_jax.errors import ArenaError, brief, is_number, shown, unknown
+from arena_jax.files import read_regular
 from arena_jax.policies import heuristics, informed
 
 POLICIES: dict[str, type] = {
@@ -77,12 +78,18 @@ def _merged(spec: str, parsed: dict[str, Any], options: dict[str, Any]) -> dict[
 def source_digest(spec: str) -> str | None:
     """SHA-256 of the weights or of the module behind a policy; None for a heuristic, whose source is the package's."""
     head, _, rest = spec.partition(":")
-    file: Any = None
+    if head in POLICIES:
+        return None
     if head in TRAINED:
-        file = _weights_file(head, _parse_options(spec, rest))
-    elif head not in POLICIES:
+        from arena_jax.policies.trained import LARGEST, WHAT
+
+        data = read_regular(_weights_file(head, _parse_options(spec, rest)), WHAT, LARGEST)
+    else:
         file = getattr(importlib.import_module(head), "__file__", None)
-    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()
+        if file is None:
+            return None
+        data = Path(file).read_bytes()
+    return hashlib.sha256(data).hexdigest()
 
 
 def weights_header(spec: str) -> dict[str, Any]:
@@ -91,9 +98,10 @@ def weights_header(spec: str) -> dict[str, Any]:
     head, _, rest = spec.partition(":")
     if head not in TRAINED:
         raise ArenaError(f"{spec} is no trained policy; these are: {', '.join(TRAINED)}")
+    from arena_jax.policies.trained import LARGEST, WHAT
     from arena_jax.policies.weights import read_arrays
 
-    return read_arrays(_weights_file(head, _parse_options(spec, rest)), "weights file")[0]
+    return read_arrays(_weights_file(head, _parse_options(spec, rest)), WHAT, LARGEST)[0]
 
 
 def _parse_options(spec: str, text: str) -> dict[str, Any]:

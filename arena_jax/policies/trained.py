@@ -10,15 +10,18 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from arena_jax.envs.layout import ACTIONS, layout_digest, observation_table
+from arena_jax.envs.layout import ACTIONS, LIMIT, layout_digest, observation_table
 from arena_jax.envs.rl import NAME
-from arena_jax.errors import ArenaError, shown
+from arena_jax.errors import ArenaError
 from arena_jax.policies import categorical
-from arena_jax.policies.network import KINDS, Normaliser, Sizes, act, new_actor, new_normaliser, start_memory
+from arena_jax.policies.network import Normaliser, Sizes, act, new_actor, new_normaliser, start_memory
 from arena_jax.policies.weights import fill, read_arrays, write_arrays
 
 WHAT = "weights file"
+LARGEST = 2**30  # bytes of one: more than the largest network takes
+_MAX_WEIGHT = 1e6  # either way; far above any that training finds, and no sum of them overflows
 
 
 @partial(
@@ -64,29 +67,38 @@ def save_policy(path: Path, policy: Trained, about: dict[str, Any]) -> None:
 
 def load_policy(path: Path) -> Trained:
     """A policy from its weights; raises `ArenaError` for what is damaged, foreign, or of another observation."""
-    header, arrays = read_arrays(path, WHAT)
+    header, arrays = read_arrays(path, WHAT, LARGEST)
     sizes, shows_terms = _sizes(path, header), header.get("shows_terms")
     if header.get("kind") != "policy" or header.get("environment") != NAME or not isinstance(shows_terms, bool):
         raise ArenaError(f"{WHAT} {path} is not of a policy for {NAME}")
     # a policy knows how many requests may be open from its observation alone
     digests = {layout_digest(pending, shows_terms): pending for pending in range(1, 7)}
-    pending = digests.get(header.get("layout_digest", ""))
+    digest: Any = header.get("layout_digest")
+    pending = digests.get(digest) if isinstance(digest, str) else None
     if pending is None:
         raise ArenaError(f"{WHAT} {path} was trained on another version of the observation table or of the actions")
     if (sizes.observation, sizes.actions) != (len(observation_table(pending, shows_terms)), len(ACTIONS)):
         raise ArenaError(f"{WHAT} {path} is damaged: its sizes are not those of its observation table")
     template = jax.eval_shape(lambda: (new_actor(sizes, jax.random.key(0)), new_normaliser(sizes.observation)))
-    actor, normaliser = jax.tree.map(jnp.asarray, fill(path, WHAT, template, arrays))
-    return Trained(actor, normaliser, sizes, header["layout_digest"], shows_terms)
+    actor, normaliser = fill(path, WHAT, template, arrays)
+    _check_numbers(path, actor, normaliser)
+    return jax.tree.map(jnp.asarray, Trained(actor, normaliser, sizes, digest, shows_terms))
 
 
 def _sizes(path: Path, header: dict[str, Any]) -> Sizes:
     found = header.get("sizes")
     try:
-        sizes = Sizes(found["kind"], tuple(found["hidden"]), found["observation"], found["actions"])  # type: ignore[index]
+        return Sizes(found["kind"], tuple(found["hidden"]), found["observation"], found["actions"])  # type: ignore[index]
     except (TypeError, KeyError):
         raise ArenaError(f"{WHAT} {path} is damaged: no sizes of a network") from None
-    counts = (*sizes.hidden, sizes.observation, sizes.actions)
-    if sizes.kind not in KINDS or not sizes.hidden or not all(type(n) is int and 0 < n <= 4096 for n in counts):
-        raise ArenaError(f"{WHAT} {path} is damaged: a network of {shown(found)}")
-    return sizes
+    except ArenaError as error:
+        raise ArenaError(f"{WHAT} {path} is damaged: {error}") from None
+
+
+def _check_numbers(path: Path, actor: Any, normaliser: Normaliser) -> None:
+    """Refuse numbers that no training leaves and that would make a policy choose among what is not a number."""
+    if any(np.abs(leaf).max() > _MAX_WEIGHT for leaf in jax.tree.leaves(actor)):
+        raise ArenaError(f"{WHAT} {path} is damaged: weights beyond {_MAX_WEIGHT:g}")
+    mean, variance, count = normaliser.mean, normaliser.variance, normaliser.count
+    if np.abs(mean).max() > LIMIT or variance.min() < 0.0 or variance.max() > LIMIT**2 or count < 0.0:
+        raise ArenaError(f"{WHAT} {path} is damaged: its means and variances are not of observations")
