@@ -26,7 +26,7 @@ from arena_jax.envs.play import play_decisions, world_for
 from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
-from arena_jax.programs import Program
+from arena_jax.programs import Program, classes
 from arena_jax.pruning import pruned
 from arena_jax.score import make_record
 from arena_jax.structs import BANKRUPT, RUNNING, TOOLS, Observation, Record, State
@@ -250,9 +250,14 @@ def check_recordable(policy: Any, fields: Sequence[str]) -> None:
         )
 
 
+def _kind(env: Arena, policy: Any) -> Any:
+    """What a policy that was tried once need not be tried again in: equal for other values of its options alone."""
+    return jax.tree.structure((env, policy)), classes((env, policy)), policy if is_opaque(policy) else None
+
+
 def _try_policy(env: Arena, policy: Any, key: jax.Array) -> None:
     """Trace a policy for one episode and compile nothing: faults of a user's policy become one line."""
-    kind = (jax.tree.structure((env, policy)), policy if is_opaque(policy) else None)
+    kind = _kind(env, policy)
     if kind in _TRIED:
         return
 

@@ -20,14 +20,19 @@ class Program:
     """
 
     def __init__(self, function: Callable[..., Any], static: tuple[str, ...] = (), **options: Any) -> None:
-        def call(classes: tuple[type, ...], *args: Any, **kwargs: Any) -> Any:
+        def call(for_classes: tuple[type, ...], *args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
 
         self.compiled: Any = jax.jit(call, static_argnums=0, static_argnames=static, **options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns, compiled once for equal shapes, static arguments and classes."""
-        return self.compiled(tuple(_classes(jax.tree.structure((args, kwargs)))), *args, **kwargs)
+        return self.compiled(classes((args, kwargs)), *args, **kwargs)
+
+
+def classes(tree: Any) -> tuple[type, ...]:
+    """The classes of a pytree's nodes, from the root: what tells its structure from an equal one."""
+    return tuple(_classes(jax.tree.structure(tree)))
 
 
 def _classes(structure: Any) -> Iterator[type]:

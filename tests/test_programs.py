@@ -1,18 +1,20 @@
 """Programs are never mixed up, though JAX takes policies of different classes for equal in structure."""
 
+import importlib
+import inspect
+from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import arena_jax
-import arena_jax.batch_play
-import arena_jax.envs.play
-from arena_jax.analysis import sensitivity
+from arena_jax.batch_play import _kind
 from arena_jax.policies.heuristics import policy_class
 from arena_jax.programs import Program
 
+ROOT = Path(__file__).parents[1]
 CLASSES = 150  # so many that hashes meet: of 300, `jax.jit` alone gave 36 to 63 another's program
 
 
@@ -53,14 +55,24 @@ def test_a_program_is_compiled_once_for_equal_classes():
     assert traces == ["a", "a", "b"]
 
 
-@pytest.mark.parametrize(
-    "program",
-    [
-        arena_jax.batch_play.play,
-        arena_jax.batch_play.play_batch,
-        arena_jax.envs.play.play,
-        sensitivity._play_sweep,
-    ],
-)
-def test_whatever_plays_policies_is_such_a_program(program):
-    assert isinstance(program, Program)
+def test_no_policy_skips_its_trial_for_another_classes(env):
+    one, other = numbered(0), numbered(1)
+    assert _kind(env, one) != _kind(env, other)
+    assert _kind(env, one) == _kind(env, type(one)(jnp.float32(2)))
+
+
+def modules_that_compile():
+    """Names of the modules in which `jax.jit` or a `Program` is."""
+    for package in ("arena_jax", "baselines", "benchmarks"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if any(word in path.read_text(encoding="utf-8") for word in ("jax.jit", "Program(")):
+                yield ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+@pytest.mark.parametrize("name", list(modules_that_compile()))
+def test_whatever_takes_policies_is_such_a_program(name):
+    if name.startswith("benchmarks.peers."):
+        pytest.importorskip("numba")
+    for compiled in vars(importlib.import_module(name)).values():
+        if isinstance(compiled, jax.stages.Wrapped):
+            assert not {"policy", "policies"} & inspect.signature(compiled).parameters.keys()
