@@ -25,15 +25,16 @@ from arena_jax.analysis.metrics import METRICS
 from arena_jax.analysis.table import figure, interval, plain_estimate, plain_table, signed
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.cli.output import progress, table_console
-from arena_jax.errors import ArenaError
+from arena_jax.errors import ArenaError, is_number
 from arena_jax.policies import POLICIES, make_policies
-from arena_jax.policies.registry import TRAINED, weights_header
+from arena_jax.policies.registry import TRAINED, trained_in, weights_header
 from baselines.held_out import SEED, check_episodes, objective, places
 from baselines.tune import TUNED
 from benchmarks.harness import RESULTS, main, surroundings, write_json
 
 KINDS = ("trained", "tuned", "heuristic")
 PLACES = tuple(places(20))
+_COST = ("decisions", "processor_seconds")  # of a training
 
 
 def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -49,10 +50,11 @@ def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str,
     except (ValueError, KeyError, TypeError):
         raise ArenaError(f"{tuned} is not a file of tuned policies") from None
     for spec in trained:
-        header = weights_header(spec)
-        if header["variant"] == environment:
-            cost = {name: header["training"][name] for name in ("decisions", "processor_seconds")}
-            found[spec] = {"kind": "trained", "cost": cost}
+        training, variant = weights_header(spec).get("training"), trained_in(spec)
+        if variant is None or not isinstance(training, dict) or not all(is_number(training.get(n)) for n in _COST):
+            raise ArenaError(f"the weights of {spec} don't say what they were trained in and what it took")
+        if variant == environment:
+            found[spec] = {"kind": "trained", "cost": {name: training[name] for name in _COST}}
     make_policies(list(found))
     return found
 

@@ -23,7 +23,7 @@ from arena_jax.analysis.compare import paired
 from arena_jax.analysis.table import money
 from arena_jax.cli.output import progress, table_console
 from arena_jax.draws import MAX_SEED
-from arena_jax.errors import check_count
+from arena_jax.errors import ArenaError, check_count
 from arena_jax.structs import TOOLS, Record
 from benchmarks.harness import main, result_path, surroundings, write_json
 
@@ -69,6 +69,8 @@ def worth(free: Record, priced: Record, forbidden: Record) -> dict[str, Any]:
 def measure(policy: str, episodes: int, seed: int) -> dict[str, Any]:
     """The grid, and the worth of information at each m."""
     made = arena_jax.make_policy(policy)
+    if not getattr(made, "shows_terms", False):
+        raise ArenaError(f"{policy} does not see lambda and m, so it can't answer to them; ppo-terms does")
     rows, worths = [], []
     with progress(len(MULTIPLES) * (len(COSTS) + 1), "plays") as advance:
         for multiple in MULTIPLES:

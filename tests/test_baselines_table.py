@@ -10,6 +10,8 @@ from readme_tables import found
 import arena_jax
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.errors import ArenaError
+from arena_jax.policies import make_policy
+from arena_jax.policies.trained import save_policy
 from baselines.held_out import SEED, places
 from baselines.tune import FAMILIES, TUNED
 from benchmarks import baselines_table
@@ -76,6 +78,10 @@ def test_entrants_are_the_tuned_ones_of_their_variant(tmp_path):
         entrants(ENVIRONMENTS[1], path, ["never-raise"])
     with pytest.raises(ArenaError, match="can't read weights file"):
         entrants(ENVIRONMENTS[1], path, ["ppo:weights=none.msgpack"])
+    silent = tmp_path / "silent.msgpack"
+    save_policy(silent, make_policy("ppo"), {"variant": ENVIRONMENTS[0]})
+    with pytest.raises(ArenaError, match="don't say what they were trained in"):
+        entrants(ENVIRONMENTS[0], path, [f"ppo:weights={silent}"])
     path.write_text("{}")
     with pytest.raises(ArenaError, match="not a file of tuned policies"):
         entrants(ENVIRONMENTS[1], path, [])

@@ -22,7 +22,7 @@ from benchmarks.harness import available_cores, in_child
 from benchmarks.peers.world import make_world, peer_policy
 from benchmarks.precision import PATH, comparison, rows
 from benchmarks.scaling import digest
-from benchmarks.terms import COSTS, MULTIPLES, worth
+from benchmarks.terms import COSTS, MULTIPLES, measure, worth
 from benchmarks.throughput import throughput
 
 ROOT = Path(__file__).parents[1]
@@ -179,6 +179,11 @@ def test_the_worth_of_information_is_paired():
     half = 3.18245 * gain.std(ddof=1) / 2  # Student's t, 3 degrees of freedom
     assert found["gain"]["free"]["low"] == pytest.approx(3.0 - half, rel=1e-3)
     assert found["gain"]["priced"]["high"] == pytest.approx(1.5 + half / 2, rel=1e-3)
+
+
+def test_terms_are_asked_of_policies_that_see_them():
+    with pytest.raises(arena_jax.ArenaError, match="ppo does not see lambda and m"):
+        measure("ppo", 2, 0)
 
 
 @pytest.mark.slow

@@ -13,10 +13,12 @@ import pytest
 from flax.serialization import msgpack_restore, msgpack_serialize
 
 import arena_jax
+from arena_jax.cli import main
 from arena_jax.envs.layout import ACTIONS, layout_digest, observation_table
 from arena_jax.errors import ArenaError
 from arena_jax.policies import TRAINED, make_policy, source_digest
 from arena_jax.policies.network import Sizes, new_actor, new_normaliser
+from arena_jax.policies.registry import trained_in
 from arena_jax.policies.trained import LARGEST, Trained, load_policy, save_policy
 
 KEY = jax.random.key(11)
@@ -200,6 +202,40 @@ def test_runs_name_the_weights_that_they_played(weights):
     assert len(digest) == 64 and digest != source_digest("ppo")
     save_policy(weights, dataclasses.replace(a_policy(), actor=new_actor(a_policy().sizes, jax.random.key(1))), {})
     assert source_digest(f"ppo:weights={weights}") != digest
+
+
+def test_weights_tell_what_they_were_trained_in(weights):
+    assert {name: trained_in(name) for name in ("ppo", "ppo-terms", "never-raise")} == {
+        "ppo": "EnterpriseArena-v1",
+        "ppo-terms": "EnterpriseArena-Disciplined-v1",
+        "never-raise": None,
+    }
+    for variant in ({}, {"variant": "CartPole-v1"}, {"variant": [7]}):
+        changed(weights, **variant)
+        assert trained_in(f"ppo:weights={weights}") is None
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ["evaluate", "--policy", "never-raise", "--policy"],
+        ["compare", "never-raise"],
+        ["sensitivity", "--policy"],
+        ["ablate", "--policy"],
+    ],
+)
+def test_a_policy_trained_for_another_variant_is_told_of(monkeypatch, capsys, verb):
+    def told(policy, *options):
+        # nothing is played: the number of episodes is refused after the note
+        monkeypatch.setattr(sys, "argv", ["arena-jax", *verb, policy, "--episodes", "0", *options])
+        with pytest.raises(SystemExit):
+            main()
+        *notes, _ = capsys.readouterr().err.splitlines()
+        return notes
+
+    assert told("ppo") == told("ppo-disciplined", "--env-set", "disciplined=true") == []
+    note = "note: ppo-disciplined was trained in EnterpriseArena-Disciplined-v1, and plays EnterpriseArena-v1"
+    assert told("ppo-disciplined") == [note]
 
 
 def test_weights_of_another_observation_are_not_played(weights):

@@ -12,7 +12,7 @@ from arena_jax.analysis.sources import plain_params
 from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, EnvSet, Policies, Scenarios, Seed, World
-from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
+from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
 from arena_jax.params import parse_overrides
 from arena_jax.policies import make_policies
 from arena_jax.scenario import digest
@@ -43,6 +43,8 @@ def ablate_command(
     overrides = parse_overrides(env_set or [])
     worlds = None if scenarios is None else parse_worlds(scenarios)
     make_policies(policy)
+    env = make(scenario=scenario, **overrides)
+    note_training(policy, env)
     source, switches = rq2_switches()
     conditions = 1 + len(combinations(switches))
     with progress(len(policy) * conditions * episodes * (worlds.count if worlds else 1), "episodes") as advance:
@@ -55,7 +57,6 @@ def ablate_command(
         }  # fmt: skip
     results = ablations_json(found)
     if as_json:
-        env = make(scenario=scenario, **overrides)
         about = run_about(seed, env_set, scenario, worlds) | {"episodes": episodes, "source": source}
         about |= {"parameters": plain_params(env.params), "trajectory": None if worlds else digest(env.scenario)}
         print_json(about | {"results": results})

@@ -13,7 +13,7 @@ from arena_jax.arena import make
 from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Scenarios, Seed, World
-from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
+from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
 from arena_jax.params import parse_overrides
 from arena_jax.worlds import parse_worlds
 
@@ -42,6 +42,7 @@ def compare_command(
       arena-jax compare prudent-cfo greedy-equity --episodes 100 --scenarios generated:200 --json
     """
     env = make(scenario=scenario, **parse_overrides(env_set or []))
+    note_training([a, b], env)
     worlds = None if scenarios is None else parse_worlds(scenarios)
     count = worlds.count if worlds else 1
     with progress(2 * episodes * count, "episodes") as advance:

@@ -16,7 +16,7 @@ from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.cluster import Cluster, RayAddress, RayCpus, RayGpus, cluster
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Scenarios, Seed, World
-from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
+from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluation import Job, play_shard
 from arena_jax.params import parse_overrides
@@ -77,6 +77,7 @@ def evaluate_command(
     if ray is not None and (out is None or share != (1, 1)):
         raise ArenaError("--ray needs --out, a run directory that all workers see, and no --shard")
     env = make(scenario=scenario, **parse_overrides(env_set or []))
+    note_training(policy, env)
     job = Job(env, tuple(policy), episodes, scenarios, seed, batch, check_fields(record or []))
     job.check_played(out, share)
     split, worlds = job.split, job.worlds

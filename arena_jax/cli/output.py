@@ -13,7 +13,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from arena_jax.analysis.sources import Sources, count_episodes, read_sources
-from arena_jax.arena import ENVIRONMENTS
+from arena_jax.arena import ENVIRONMENTS, Arena
+from arena_jax.errors import printable
+from arena_jax.policies.registry import trained_in
 from arena_jax.version import __version__
 from arena_jax.worlds import Worlds
 
@@ -51,6 +53,14 @@ def run_about(
         "scenario": scenario and str(scenario),
         "scenarios": worlds and {"worlds": worlds.count, **worlds.about},
     }
+
+
+def note_training(policies: Sequence[str], env: Arena) -> None:
+    """Say on stderr which policies were trained in another variant than they are to play."""
+    for spec in policies:
+        variant = trained_in(spec)
+        if variant not in (None, env.name):
+            print(f"note: {printable(spec)} was trained in {variant}, and plays {env.name}", file=sys.stderr)
 
 
 @contextmanager

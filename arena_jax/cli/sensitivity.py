@@ -39,7 +39,7 @@ from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
 from arena_jax.cli.cluster import RayAddress, RayCpus, RayGpus, cluster
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Seed, World
-from arena_jax.cli.output import print_json, progress, run_about, run_title, table_console
+from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
 from arena_jax.errors import ArenaError
 from arena_jax.params import Params, parse_overrides
 from arena_jax.policies import make_policies
@@ -101,6 +101,7 @@ def sensitivity_command(
     about = run_about(seed, env_set, scenario) | {"episodes": episodes}
     title = f"{run_title(seed, env_set, scenario)}, {episodes:,} episodes"
     env, console = make(scenario=scenario, **overrides), table_console()
+    note_training(policy, env)
     if is_surface:
         with progress(len(policy) * episodes, "episodes") as advance:
             terms = play_terms(env, policy, episodes=episodes, seed=seed, batch=batch, on_progress=advance)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
+from arena_jax.arena import ENVIRONMENTS
 from arena_jax.checks import check_policy
 from arena_jax.errors import ArenaError, brief, is_number, shown, unknown
 from arena_jax.files import read_regular
@@ -31,7 +32,7 @@ POLICIES: dict[str, type] = {
     "information-hungry": informed.InformationHungry,
     "random": heuristics.Random,
 }
-# weights/NAME.msgpack; trained by `python -m baselines.train --config NAME`
+# weights/NAME.msgpack
 TRAINED: dict[str, str] = {
     "ppo": "A feed-forward network trained by PPO on the paper's score.",
     "ppo-disciplined": "The same on the disciplined variant, in the default world and generated ones.",
@@ -102,6 +103,14 @@ def weights_header(spec: str) -> dict[str, Any]:
     from arena_jax.policies.weights import read_arrays
 
     return read_arrays(_weights_file(head, _parse_options(spec, rest)), WHAT, LARGEST)[0]
+
+
+def trained_in(spec: str) -> str | None:
+    """Name of the environment that a policy was trained in, if it was and its weights say so; raises `ArenaError`."""
+    if spec.partition(":")[0] not in TRAINED:
+        return None
+    variant = weights_header(spec).get("variant")
+    return variant if variant in ENVIRONMENTS else None
 
 
 def _parse_options(spec: str, text: str) -> dict[str, Any]:
