@@ -21,8 +21,8 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from arena_jax.arena import Arena
 from arena_jax.checks import check_policy, checked_action, checked_assumptions, checked_decision, takes_decisions
+from arena_jax.decisions.play import play_decisions, world_for
 from arena_jax.draws import POLICY_STREAM, episode_keys, key_words, packed_draws, unpacked_draws
-from arena_jax.envs.play import play_decisions, world_for
 from arena_jax.errors import ArenaError, brief, check_count, shown
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
@@ -190,7 +190,7 @@ def rollout(
 
     policy: a pytree of options (one compilation for all their values), or any hashable object with a policy's
         methods, which is compiled in: don't change it afterwards. One with `decide` plays the same months at decision
-        level (`arena_jax.envs.play`).
+        level (`arena_jax.decisions.play`).
     key: the run key; an episode's key is fold_in(key, index), so its outcome depends on neither batch nor order.
     batch: episodes played at once, over all local devices of an accelerator; more use more memory.
     pad_to: lanes, up to `batch`, that fewer episodes are played in, so that calls of unlike size share a compilation.

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.arena import Arena
-from arena_jax.envs.layout import ACTIONS, LIMIT, PASS
-from arena_jax.envs.rl import ArenaRL, DecisionTimestep
+from arena_jax.decisions.env import ArenaRL, DecisionTimestep
+from arena_jax.decisions.layout import ACTIONS, LIMIT, PASS
 from arena_jax.specs import Spec
 from arena_jax.structs import COUNTED_ASSUMPTIONS, DEBT, TOOLS, Action, Assumptions, Timestep, ToolCall
 from arena_jax.tools import ALL_INDICATORS, assume

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import stats
 
 import arena_jax
-from arena_jax.envs.rl import REWARD_UNIT, TABLE, ArenaRL, DecisionState
+from arena_jax.decisions.env import REWARD_UNIT, TABLE, ArenaRL, DecisionState
 from arena_jax.errors import ArenaError
 from arena_jax.ledger import revenue_ttm
 from arena_jax.params import FIELDS

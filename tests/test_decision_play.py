@@ -13,7 +13,7 @@ import arena_jax
 from arena_jax.analysis.compare import play_units
 from arena_jax.analysis.sensitivity import grid_cells, play_environments, play_terms
 from arena_jax.cli.agent import scripted_command
-from arena_jax.envs.layout import ACTIONS, PASS
+from arena_jax.decisions.layout import ACTIONS, PASS
 from arena_jax.evaluation import evaluate
 from arena_jax.llm.replay import replay_policy
 from arena_jax.llm.runs import NOT_BEGUN, new_run, played_episodes

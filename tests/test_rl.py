@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 import arena_jax
+from arena_jax.decisions.env import REWARD_UNIT
+from arena_jax.decisions.layout import ACTIONS, AMOUNTS, CLOSE, FIRST_REQUEST, GROUPS, LIMIT, PASS, observation_table
+from arena_jax.decisions.play import play
+from arena_jax.decisions.sparse import where_wanted
 from arena_jax.draws import episode_keys
-from arena_jax.envs.layout import ACTIONS, AMOUNTS, CLOSE, FIRST_REQUEST, GROUPS, LIMIT, PASS, observation_table
-from arena_jax.envs.play import play
-from arena_jax.envs.rl import REWARD_UNIT
-from arena_jax.envs.sparse import where_wanted
 from arena_jax.ledger import total_assets
 from arena_jax.projection import assumptions_from
 from arena_jax.score import make_record

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import arena_jax
+from arena_jax.decisions.layout import ACTIONS, PASS
 from arena_jax.envs import gymnasium_env, gymnax_env
-from arena_jax.envs.layout import ACTIONS, PASS
 
 ROOT = Path(__file__).parents[1]
 ID = "arena_jax.envs.gymnasium_env:EnterpriseArenaRL-v1"
@@ -204,6 +205,17 @@ def test_a_missing_extra_is_one_line_and_costs_the_rest_nothing():
     *lines, loaded = done.stdout.strip().split("\n")
     assert len(lines) == 2 and all("pip install 'arena_jax[rl]'" in line for line in lines)
     assert loaded == "[]"
+
+
+def test_only_the_public_face_needs_the_interfaces():
+    package = ROOT / "arena_jax"
+    needing = {
+        path.relative_to(package).as_posix()
+        for path in package.rglob("*.py")
+        if path.parent.name != "envs"
+        and re.search(r"^\s*(from|import) arena_jax\.envs\b", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    }
+    assert needing == {"api.py"}
 
 
 REJAX = """

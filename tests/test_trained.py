@@ -14,7 +14,7 @@ from flax.serialization import msgpack_restore, msgpack_serialize
 
 import arena_jax
 from arena_jax.cli import main
-from arena_jax.envs.layout import ACTIONS, layout_digest, observation_table
+from arena_jax.decisions.layout import ACTIONS, layout_digest, observation_table
 from arena_jax.errors import ArenaError
 from arena_jax.policies import TRAINED, make_policy, source_digest
 from arena_jax.policies.network import Sizes, new_actor, new_normaliser

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import arena_jax
-from arena_jax.envs.rl import REWARD_UNIT
+from arena_jax.decisions.env import REWARD_UNIT
 from arena_jax.errors import ArenaError
 from arena_jax.policies.registry import weights_header
 from arena_jax.policies.trained import load_policy

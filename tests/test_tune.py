@@ -12,7 +12,7 @@ import arena_jax
 from arena_jax.analysis.metrics import METRICS, Moments, estimate
 from arena_jax.analysis.spread import spread
 from arena_jax.arena import ENVIRONMENTS
-from arena_jax.envs.layout import AMOUNTS
+from arena_jax.decisions.layout import AMOUNTS
 from arena_jax.errors import ArenaError
 from arena_jax.policies import POLICIES
 from arena_jax.worlds import parse_worlds

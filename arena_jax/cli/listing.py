@@ -12,7 +12,7 @@ from rich.markup import escape
 
 from arena_jax.analysis.table import plain_table
 from arena_jax.cli.output import print_json, table_console
-from arena_jax.envs.layout import ACTIONS, observation_table
+from arena_jax.decisions.layout import ACTIONS, observation_table
 from arena_jax.errors import unknown
 from arena_jax.params import FIELDS
 from arena_jax.policies import POLICIES, TRAINED

@@ -1,4 +1,4 @@
-"""Environments by name, and the arena at decision level with its interfaces to gymnax and Gymnasium."""
+"""Environments by name, and the interfaces of the decision level to gymnax and Gymnasium."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from typing import Any, Literal, overload
 
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.arena import make as make_arena
-from arena_jax.envs.rl import NAME, ArenaRL, make_rl
+from arena_jax.decisions.env import ArenaRL
+from arena_jax.decisions.layout import NAME
+from arena_jax.decisions.make import make_rl
 from arena_jax.errors import unknown
 
 __all__ = ["NAMES", "ArenaRL", "make"]
@@ -23,7 +25,7 @@ def make(name: str = NAMES[0], **options: Any) -> Any:
 
     "EnterpriseArena-v1" and "EnterpriseArena-Disciplined-v1" are an `Arena`, whose steps are months (options:
     `arena_jax.arena.make`); "EnterpriseArenaRL-v1" is an `ArenaRL`, whose steps are single decisions (options:
-    `arena_jax.envs.rl.make_rl`).
+    `arena_jax.decisions.make.make_rl`).
     """
     if name not in NAMES:
         raise unknown("environment", name, NAMES)

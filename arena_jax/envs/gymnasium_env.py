@@ -4,7 +4,7 @@
     gymnasium.make_vec("arena_jax.envs.gymnasium_env:EnterpriseArenaRL-v1", num_envs=1024,
                        vectorization_mode="vector_entry_point")
 
-Keyword arguments are those of `arena_jax.envs.rl.make_rl`. All that comes out is NumPy or plain Python.
+Keyword arguments are those of `arena_jax.decisions.make.make_rl`. All that comes out is NumPy or plain Python.
 `info["action_mask"]` (bool, 22) goes with the observation; `info["record"]` is the record of an ended episode.
 """
 
@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arena_jax.envs.layout import LIMIT
-from arena_jax.envs.rl import NAME, ArenaRL, make_rl
+from arena_jax.decisions.env import ArenaRL
+from arena_jax.decisions.layout import LIMIT, NAME
+from arena_jax.decisions.make import make_rl
 from arena_jax.errors import ArenaError, check_count
 
 try:

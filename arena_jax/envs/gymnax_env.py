@@ -15,8 +15,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from arena_jax.envs.layout import LIMIT
-from arena_jax.envs.rl import NAME, ArenaRL, DecisionState, make_rl
+from arena_jax.decisions.env import ArenaRL, DecisionState
+from arena_jax.decisions.layout import LIMIT, NAME
+from arena_jax.decisions.make import make_rl
 from arena_jax.errors import ArenaError, shown
 from arena_jax.score import score
 

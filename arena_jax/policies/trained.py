@@ -12,8 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from arena_jax.envs.layout import ACTIONS, LIMIT, layout_digest, observation_table
-from arena_jax.envs.rl import NAME
+from arena_jax.decisions.layout import ACTIONS, LIMIT, NAME, layout_digest, observation_table
 from arena_jax.errors import ArenaError
 from arena_jax.policies import categorical
 from arena_jax.policies.network import Normaliser, Sizes, act, new_actor, new_normaliser, start_memory

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from arena_jax.structs import DEBT, EQUITY, TOOLS
 from arena_jax.tools import ANALYZE, CHANGES, INDICATORS, PROJECT, QUANTITIES, REVIEW, VERIFY
 
+NAME = "EnterpriseArenaRL-v1"
 VERSION = 1  # of both tables
 LIMIT = 1000.0
 

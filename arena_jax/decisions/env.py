@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,10 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.arena import Arena
-from arena_jax.arena import make as make_arena
 from arena_jax.checks import checked_decision
-from arena_jax.draws import Draws, key_words, month_draws, request_draws, world_draw
-from arena_jax.envs.layout import (
+from arena_jax.decisions.layout import (
     ACTIONS,
     AMOUNT_OF,
     CLOSE,
@@ -27,12 +24,13 @@ from arena_jax.envs.layout import (
     INSTRUMENT_OF,
     LIMIT,
     MARKET,
+    NAME,
     Entry,
     layout_digest,
     observation_table,
 )
-from arena_jax.envs.sparse import where_wanted
-from arena_jax.errors import ArenaError, shown
+from arena_jax.decisions.sparse import where_wanted
+from arena_jax.draws import Draws, key_words, month_draws, request_draws, world_draw
 from arena_jax.month import advance, opening_state, opening_value
 from arena_jax.operations import market_at
 from arena_jax.params import Params
@@ -53,9 +51,7 @@ from arena_jax.structs import (
     State,
 )
 from arena_jax.tools import ANALYZE, CHANGES, INDICATORS, PROJECT, PROJECTED, REVIEW, VERIFY, statement_lines
-from arena_jax.worlds import parse_worlds
 
-NAME = "EnterpriseArenaRL-v1"
 REWARD_UNIT = 1e8  # $ that a reward of 1 stands for
 _NEVER = -1
 # a trajectory's columns, those that a tool shows first
@@ -357,47 +353,3 @@ class ArenaRL:
             parts.append(jnp.stack([self.params.tool_cost, self.params.revenue_multiple]))
         scaled = jnp.concatenate(parts) / np.array(list(scales.values()), dtype=dtype)
         return jnp.clip(scaled, -LIMIT, LIMIT).astype(jnp.float32)
-
-
-def make_rl(
-    *,
-    scenario: str | Path | Scenario | None = None,
-    scenarios: str | None = None,
-    shows_terms: bool = False,
-    **overrides: Any,
-) -> ArenaRL:
-    """EnterpriseArenaRL-v1; raises `ArenaError` on any bad value.
-
-    scenario: as for `arena_jax.make`, the one trajectory of all episodes. scenarios: generated trajectories of which
-        each episode's key chooses one, such as "generated:1000,seed=1"; about 9 kB each.
-    shows_terms: the observation ends with lambda and m of the score, for policies that are to answer to them.
-    overrides: parameters by name; disciplined=True is the variant in which capital is not free.
-    """
-    if not isinstance(shows_terms, bool):
-        raise ArenaError(f"shows_terms must be true or false, got {shown(shows_terms)}")
-    if scenario is not None and scenarios is not None:
-        raise ArenaError("give a scenario or scenarios, not both")
-    arena = make_arena(scenario=scenario, **overrides)
-    if scenarios is None:
-        return at_decision_level(arena, shows_terms)
-    return _on_trajectories(arena.params, _generated(scenarios, arena.scenario.horizon), shows_terms)
-
-
-def at_decision_level(arena: Arena, shows_terms: bool = False) -> ArenaRL:
-    """The world of an `Arena` with single decisions as steps; inside `jax.jit` too."""
-    return _on_trajectories(arena.params, jax.tree.map(lambda leaf: leaf[None], arena.scenario), shows_terms)
-
-
-def _on_trajectories(params: Params, trajectories: Scenario, shows_terms: bool) -> ArenaRL:
-    """trajectories: leaves [worlds, T]."""
-    table = jnp.stack([getattr(trajectories, name) for name in TABLE], axis=-1)
-    table = jnp.concatenate([table, table[:, -1:]], axis=1)
-    return ArenaRL(params, table, trajectories.crisis_months, shows_terms)
-
-
-def _generated(scenarios: str, horizon: int) -> Scenario:
-    """All worlds of a set, leaves [worlds, T]."""
-    worlds = parse_worlds(scenarios)
-    if worlds.held_out:
-        raise ArenaError("held-out worlds are not for training: their months would be in the environment's leaves")
-    return worlds.scenarios(horizon)

@@ -13,8 +13,9 @@ import jax
 import jax.numpy as jnp
 
 from arena_jax.arena import Arena
+from arena_jax.decisions.env import ArenaRL
+from arena_jax.decisions.make import at_decision_level
 from arena_jax.draws import POLICY_STREAM, episode_keys
-from arena_jax.envs.rl import ArenaRL, at_decision_level
 from arena_jax.errors import ArenaError
 from arena_jax.programs import Program
 from arena_jax.structs import RUNNING, Record
