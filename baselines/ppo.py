@@ -22,13 +22,12 @@ from arena_jax.policies.network import (
     Normaliser,
     Sizes,
     act,
-    judge,
     new_actor,
-    new_critic,
     new_normaliser,
     start_memory,
 )
 from baselines.config import Config
+from baselines.critic import judge, new_critic
 from baselines.losses import advantages, divergence, normalised, policy_loss, value_loss
 
 

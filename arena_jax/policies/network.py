@@ -1,7 +1,7 @@
 """The networks of trained policies, and what they see: training and playing use the same ones. Needs flax.
 
-An actor and a critic that share nothing; the critic, of use in training alone, is feed-forward. The memory of a
-feed-forward actor is (), that of a GRU float[units]. Written for one observation or for any batch of them.
+The memory of a feed-forward actor is (), that of a GRU float[units]. Written for one observation or for any batch of
+them.
 """
 
 from __future__ import annotations
@@ -52,27 +52,16 @@ class Actor(nn.Module):
     def __call__(self, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
         *widths, last = self.sizes.hidden
         for width in widths:
-            seen = nn.tanh(_dense(width, math.sqrt(2))(seen))
+            seen = nn.tanh(dense(width, math.sqrt(2))(seen))
         if self.sizes.kind == "gru":
             memory, seen = nn.GRUCell(last)(memory, seen)
         else:
-            seen = nn.tanh(_dense(last, math.sqrt(2))(seen))
-        return memory, _dense(self.sizes.actions, 0.01)(seen)
+            seen = nn.tanh(dense(last, math.sqrt(2))(seen))
+        return memory, dense(self.sizes.actions, 0.01)(seen)
 
 
-class Critic(nn.Module):
-    """Normalised observation float[..., n] -> value float[...]."""
-
-    hidden: tuple[int, ...]
-
-    @nn.compact
-    def __call__(self, seen: jax.Array) -> jax.Array:
-        for width in self.hidden:
-            seen = nn.tanh(_dense(width, math.sqrt(2))(seen))
-        return _dense(1, 1.0)(seen)[..., 0]
-
-
-def _dense(width: int, scale: float) -> nn.Dense:
+def dense(width: int, scale: float) -> nn.Dense:
+    """A layer whose weights begin orthogonal, times `scale`."""
     return nn.Dense(width, kernel_init=nn.initializers.orthogonal(scale))
 
 
@@ -86,20 +75,9 @@ def new_actor(sizes: Sizes, key: jax.Array) -> Any:
     return Actor(sizes).init(key, start_memory(sizes), jnp.zeros(sizes.observation, dtype=jnp.float32))["params"]
 
 
-def new_critic(hidden: tuple[int, ...], entries: int, key: jax.Array) -> Any:
-    """A critic's weights before training."""
-    return Critic(hidden).init(key, jnp.zeros(entries, dtype=jnp.float32))["params"]
-
-
 def act(sizes: Sizes, weights: Any, memory: Any, seen: jax.Array) -> tuple[Any, jax.Array]:
     """An actor's memory and logits."""
     found: Any = Actor(sizes).apply({"params": weights}, memory, seen)
-    return found
-
-
-def judge(hidden: tuple[int, ...], weights: Any, seen: jax.Array) -> jax.Array:
-    """A critic's value."""
-    found: Any = Critic(hidden).apply({"params": weights}, seen)
     return found
 
 
