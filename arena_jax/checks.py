@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from arena_jax.errors import ArenaError, shown
 from arena_jax.structs import COUNTED_ASSUMPTIONS, Action, Assumptions, ToolCall
@@ -15,12 +16,21 @@ DECISION_METHODS = ("init", "decide")  # of one that takes a decision at a time 
 _KINDS = {jnp.bool_: "a bool", jnp.integer: "an integer", jnp.floating: "a float"}
 
 
+def _wraps(value: Any) -> bool:
+    """Whether whole numbers would be other ones as int32."""
+    if isinstance(value, np.integer | np.ndarray):
+        is_whole = value.dtype.kind in "iu"
+    else:
+        is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return is_whole and bool(np.any((value < -(2**31)) | (value >= 2**31)))
+
+
 def _leaf(name: str, value: Any, kind: Any, dtype: Any, shape: tuple[int, ...]) -> jax.Array:
     """`value` as an array of the dtype and shape; Python numbers are typed, anything else must fit."""
     expected = f"{name} must be {_KINDS[kind]} of shape {list(shape)}"
     is_int = isinstance(value, int) and not isinstance(value, bool)
-    if is_int and kind is jnp.integer and not -(2**31) <= value < 2**31:
-        raise ArenaError(f"{name} must be a 32-bit integer, got {value}")
+    if kind is jnp.integer and _wraps(value):
+        raise ArenaError(f"{name} must be a 32-bit integer, got {shown(value)}")
     try:
         array = jnp.asarray(float(value) if is_int and kind is jnp.floating else value)
     except (TypeError, ValueError, OverflowError):

@@ -228,7 +228,7 @@ def test_held_out_worlds_are_refused(monkeypatch):
         make(scenarios="secret")
 
 
-@pytest.mark.parametrize("action", [1.0, True, "pass", [1, 2], 2**40])
+@pytest.mark.parametrize("action", [1.0, True, "pass", [1, 2], 2**40, np.int64(2**32 + PASS)])
 def test_an_action_must_be_one_integer(action):
     env = make()
     with pytest.raises(arena_jax.ArenaError, match="action must be"):

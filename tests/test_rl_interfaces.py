@@ -16,7 +16,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import arena_jax
-from arena_jax.decisions.layout import ACTIONS, PASS
+from arena_jax.decisions.layout import ACTIONS, FIRST_REQUEST, PASS
 from arena_jax.envs import gymnasium_env, gymnax_env
 
 ROOT = Path(__file__).parents[1]
@@ -178,11 +178,25 @@ def test_gymnasium_vector_is_seeded():
     assert (ends[0] != ends[2]).any() and len(set(ends[0])) > 1
 
 
+@pytest.mark.parametrize("number", [2**32 + FIRST_REQUEST, -(2**32) + FIRST_REQUEST, np.uint64(2**63), -1, 22])
+def test_what_is_no_action_lets_the_month_pass_in_gymnasium(number):
+    one, envs = gymnasium.make(ID, tool_budget=1).unwrapped, vector()
+    for env, action in ((one, number), (envs, np.full(8, number))):
+        (first, _), taken = env.reset(seed=1), env.step(action)[0]
+        (again, _), passed = env.reset(seed=1), env.step(np.full_like(action, PASS))[0]
+        np.testing.assert_array_equal(first, again)
+        np.testing.assert_array_equal(taken, passed)
+
+
 def test_gymnasium_says_what_is_wrong():
     envs = vector()
     envs.reset(seed=1)
     with pytest.raises(arena_jax.ArenaError, match="actions must be 8 integers"):
         envs.step(np.zeros(7, dtype=int))
+    one = gymnasium_env.GymnasiumArena(tool_budget=1)
+    one.reset(seed=1)
+    with pytest.raises(arena_jax.ArenaError, match=r"action must be one integer, got float64\[\]"):
+        one.step(1.0)
     with pytest.raises(arena_jax.ArenaError, match="num_envs must be a whole number from 1"):
         gymnasium_env.GymnasiumArenaVector(0)
     with pytest.raises(arena_jax.ArenaError, match="call reset before step"):

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from arena_jax.decisions.env import ArenaRL
-from arena_jax.decisions.layout import LIMIT, NAME
+from arena_jax.decisions.layout import ACTIONS, LIMIT, NAME, PASS
 from arena_jax.decisions.make import make_rl
 from arena_jax.errors import ArenaError, check_count
 
@@ -53,6 +53,15 @@ def _spaces(env: ArenaRL) -> tuple[gymnasium.spaces.Box, gymnasium.spaces.Discre
     return box, gymnasium.spaces.Discrete(env.num_actions)
 
 
+def _decisions(actions: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Actions as int32, before they could wrap into other ones: a number that is no action lets the month pass."""
+    chosen = np.asarray(actions)
+    if chosen.shape != shape or chosen.dtype.kind not in "iu":
+        wanted = f"actions must be {shape[0]} integers" if shape else "action must be one integer"
+        raise ArenaError(f"{wanted}, got {chosen.dtype}{list(chosen.shape)}")
+    return np.where((chosen >= 0) & (chosen < len(ACTIONS)), chosen, PASS).astype(np.int32)
+
+
 class GymnasiumArena(gymnasium.Env):  # type: ignore[misc, unused-ignore]  # untyped without the extra
     """One episode at a time."""
 
@@ -75,7 +84,7 @@ class GymnasiumArena(gymnasium.Env):  # type: ignore[misc, unused-ignore]  # unt
         """One decision."""
         if self._state is None:
             raise ArenaError("call reset before step")
-        self._state, timestep = _step(self.arena, self._state, action, self._key)
+        self._state, timestep = _step(self.arena, self._state, _decisions(action, ()), self._key)
         info: dict[str, Any] = {"action_mask": np.asarray(timestep.action_mask)}
         if timestep.terminated:
             info["record"] = {name: leaf.item() for name, leaf in vars(_record(self.arena, self._state)).items()}
@@ -113,13 +122,9 @@ class GymnasiumArenaVector(VectorEnv):  # type: ignore[misc, unused-ignore]  # u
         """One decision in each."""
         if self._states is None:
             raise ArenaError("call reset before step")
-        chosen = np.asarray(actions)
-        if chosen.shape != (self.num_envs,) or chosen.dtype.kind not in "iu":
-            raise ArenaError(f"actions must be {self.num_envs} integers, got {chosen.dtype}{list(chosen.shape)}")
+        chosen = _decisions(actions, (self.num_envs,))
         self._count += 1
-        self._states, timestep, last = _step_all(
-            self.arena, self._states, jnp.asarray(chosen, dtype=jnp.int32), self._run_key, self._count
-        )
+        self._states, timestep, last = _step_all(self.arena, self._states, chosen, self._run_key, self._count)
         ended = np.asarray(timestep.terminated)
         info = self._masks(timestep)
         if ended.any():
@@ -131,9 +136,9 @@ class GymnasiumArenaVector(VectorEnv):  # type: ignore[misc, unused-ignore]  # u
         return _marked({"action_mask": np.asarray(timestep.action_mask)}, np.ones(self.num_envs, dtype=np.bool_))
 
     def _final(self, ended: np.ndarray, last: Any) -> dict[str, Any]:
-        observations = np.full(self.num_envs, None, dtype=object)
+        observations, all_last = np.full(self.num_envs, None, dtype=object), np.asarray(last.observation)
         for index in np.flatnonzero(ended):
-            observations[index] = np.asarray(last.observation[index])
+            observations[index] = all_last[index]
         record = {name: np.asarray(leaf) for name, leaf in vars(_record_all(self.arena, self._states)).items()}
         final = {"action_mask": np.asarray(last.action_mask), "record": _marked(record, ended)}
         return _marked({"final_obs": observations, "final_info": _marked(final, ended)}, ended)
