@@ -73,9 +73,9 @@ def throughput_rows():
 
 def terms_rows():
     """What `python -m benchmarks.terms --out benchmarks/results/terms.json` found."""
-    found = json.loads((RESULTS / "terms.json").read_text())
-    worth = {row["revenue_multiple"]: row for row in found["worth"]}
-    for row in found["answers"]:
+    terms = found("terms")
+    worth = {row["revenue_multiple"]: row for row in terms["worth"]}
+    for row in terms["answers"]:
         free = worth[row["revenue_multiple"]]["gain"]["free"]
         yield {
             "m": f"{row['revenue_multiple']:g}",

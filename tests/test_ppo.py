@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import one_line
 
-from arena_jax.errors import ArenaError
 from arena_jax.policies import TRAINED, categorical
 from arena_jax.policies.network import new_normaliser
 from arena_jax.policies.weights import write_arrays
@@ -191,13 +191,6 @@ def test_a_resumed_run_is_the_straight_one_bit_for_bit(tmp_path):
         one, other = (jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
                       for x in (one, other))  # fmt: skip
         np.testing.assert_array_equal(one, other, err_msg=jax.tree_util.keystr(where))
-
-
-def one_line(call, *words):
-    with pytest.raises(ArenaError) as refused:
-        call()
-    assert "\n" not in str(refused.value)
-    assert all(word in str(refused.value) for word in words), refused.value
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

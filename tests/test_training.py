@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from refusals import one_line
 
 import arena_jax
 from arena_jax.decisions.env import REWARD_UNIT
-from arena_jax.errors import ArenaError
 from arena_jax.policies.registry import weights_header
 from arena_jax.policies.trained import load_policy
 from arena_jax.score import objective
@@ -35,13 +35,6 @@ def tiny(tmp_path):
     path = tmp_path / "tiny.toml"
     path.write_text(TINY)
     return path
-
-
-def one_line(call, *words):
-    with pytest.raises(ArenaError) as refused:
-        call()
-    assert "\n" not in str(refused.value)
-    assert all(word in str(refused.value) for word in words), refused.value
 
 
 def test_a_run_is_refused_before_anything_is_made(tiny, tmp_path, monkeypatch):
