@@ -135,7 +135,7 @@ class Params:
     )  # fmt: skip
 
 
-FIELDS: dict[str, dataclasses.Field[Any]] = {field.name: field for field in dataclasses.fields(Params)}
+FIELDS: dict[str, Any] = {field.name: field for field in dataclasses.fields(Params)}
 STATIC = tuple(name for name, field in FIELDS.items() if field.metadata["static"])
 CONTRADICTIONS = (("fraction_min", "fraction_max"), ("delay_min", "delay_max"), ("stress_floor", "stress_cap"))
 

@@ -30,14 +30,14 @@ def read_checkpoint(path: Path, header: dict[str, Any], begin: Callable[[], Lear
     begin: what the run's learners begin as, for their shapes.
     """
     found, arrays = read_arrays(path, KIND, LARGEST)
-    spent = Spent(*[found.get(name) for name in Spent._fields])
+    spent: list[Any] = [found.get(name) for name in Spent._fields]
     if found.get("kind") != KIND or not all(isinstance(seconds, float) for seconds in spent):
         raise ArenaError(f"{path} is no checkpoint of a training run")
     if odd := [name for name in header if found.get(name) != header[name]]:
         raise ArenaError(f"{path} was written by another run: its {odd[0]} differs; resume with what it was begun with")
     raw = fill(path, KIND, jax.eval_shape(lambda: _with_raw_keys(begin())), arrays)
     learners = jax.tree.map(jnp.asarray, raw)
-    return dataclasses.replace(learners, key=jax.random.wrap_key_data(learners.key)), spent
+    return dataclasses.replace(learners, key=jax.random.wrap_key_data(learners.key)), Spent(*spent)
 
 
 def _with_raw_keys(learners: Learner) -> Learner:

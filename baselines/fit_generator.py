@@ -14,6 +14,7 @@ Everything is computed from `data/macro_trajectory.csv`, with numpy alone; see `
 import itertools
 import json
 from pathlib import Path
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -28,7 +29,7 @@ GROWTH = ("user_growth", "industry_user_growth")
 DIGITS = 6  # significant
 
 
-def fit():
+def fit() -> dict[str, Any]:
     """The constants as plain data."""
     env = arena_jax.make()
     table = default_columns()
@@ -45,7 +46,7 @@ def fit():
     }
 
 
-def _fit_components(latent, phase):
+def _fit_components(latent: np.ndarray, phase: np.ndarray) -> dict[str, np.ndarray]:
     center, scale = latent.mean(axis=0), latent.std(axis=0)
     standard = (latent - center) / scale
     _, rotation = np.linalg.eigh(np.corrcoef(standard.T))
@@ -74,7 +75,7 @@ def _fit_components(latent, phase):
     }
 
 
-def _fit_phases(phase):
+def _fit_phases(phase: np.ndarray) -> dict[str, Any]:
     runs = spells(phase)
     moves = np.zeros((len(REGIMES), len(REGIMES)))
     for (before, _), (after, _) in itertools.pairwise(runs):
@@ -87,7 +88,7 @@ def _fit_phases(phase):
     }
 
 
-def _fit_surges(growth):
+def _fit_surges(growth: np.ndarray) -> dict[str, Any]:
     base = np.median(growth)
     runs, start, found = spells((growth > base).astype(int)), 0, []
     for is_surge, months in runs:
@@ -108,7 +109,7 @@ def _fit_surges(growth):
     }
 
 
-def rounded(value):
+def rounded(value: Any) -> Any:
     """Plain data with floats to six significant digits."""
     if isinstance(value, dict):
         return {name: rounded(item) for name, item in value.items()}

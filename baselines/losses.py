@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -15,7 +17,7 @@ def advantages(
     last_value float[n]: of what is seen after the last one. Nothing is carried across an end.
     """
 
-    def back(carry: tuple[jax.Array, jax.Array], row: tuple[jax.Array, ...]) -> tuple[tuple[jax.Array, ...], jax.Array]:
+    def back(carry: tuple[jax.Array, jax.Array], row: Any) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
         following, advantage = carry
         reward, value, is_end = row
         goes_on = 1.0 - is_end.astype(value.dtype)

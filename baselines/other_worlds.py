@@ -12,17 +12,20 @@ generated worlds is that over worlds.
 import itertools
 import math
 import sys
+from typing import Any
 
 import jax
 from scipy import stats
 
 import arena_jax
-from arena_jax.analysis.metrics import CONFIDENCE
+from arena_jax.analysis.metrics import CONFIDENCE, Estimate
+from arena_jax.analysis.spread import Spread
 from arena_jax.analysis.table import money
+from arena_jax.arena import Arena
 from arena_jax.cli.output import progress
 
 AMOUNTS = [6e6, 8e6, 10e6, 12.6e6, 16e6, 20e6, 25e6, 30e6, 40e6, 60e6]
-GRIDS = {
+GRIDS: dict[str, dict[str, list[float]]] = {
     "cash-threshold": {"threshold": [4e6, 8e6, 12e6, 16e6, 20e6, 30e6, 40e6, 60e6, 80e6], "amount": AMOUNTS},
     "late-raiser": {"drop": [0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5], "amount": AMOUNTS},
     "market-timer": {
@@ -35,7 +38,7 @@ TRAIN_SEED, TEST_SEED = 11, 12
 SHOWN = {"full_survival": "survival", "months": "months", "score": "score"}
 
 
-def tuned(env, name, grid, episodes):
+def tuned(env: Arena, name: str, grid: dict[str, list[float]], episodes: int) -> tuple[str, int]:
     """The spec of the best options, and how many were tried."""
     choices = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     specs = [f"{name}:" + ",".join(f"{option}={value:g}" for option, value in choice.items()) for choice in choices]
@@ -46,7 +49,7 @@ def tuned(env, name, grid, episodes):
     return specs[gains.index(max(gains))], len(specs)
 
 
-def drop(default, generated):
+def drop(default: Estimate, generated: Spread) -> tuple[float, float, float]:
     """Mean and 95% interval of default less generated."""
     error = math.hypot(default.sd / math.sqrt(default.n), generated.error)
     half = stats.t.ppf(0.5 + CONFIDENCE / 2, generated.worlds - 1) * error  # the worlds are by far the fewer
@@ -54,13 +57,13 @@ def drop(default, generated):
     return difference, difference - half, difference + half
 
 
-def written(metric, value):
+def written(metric: str, value: float) -> str:
     if metric == "score":
         return money(value)
     return f"{value:.1%}" if metric == "full_survival" else f"{value:.1f}"
 
 
-def main(train=2_000, episodes=20_000, worlds=1_000, each=200):
+def main(train: int = 2_000, episodes: int = 20_000, worlds: int = 1_000, each: int = 200) -> list[Any]:
     env = arena_jax.make()
     found = [tuned(env, name, grid, train) for name, grid in GRIDS.items()]
     specs = [spec for spec, _ in found]

@@ -48,7 +48,7 @@ def cost(episodes: int) -> dict[str, float]:
 
 def summed_up(samples: dict[int, list[dict[str, float]]]) -> dict[str, Any]:
     """Medians by size, how far the cost of an episode differs between sizes, and what the target would cost."""
-    sizes = [
+    sizes: list[dict[str, Any]] = [
         {"episodes": size, "samples": found}
         | {name: statistics.median(sample[name] for sample in found) for name in found[0]}
         for size, found in samples.items()
