@@ -83,7 +83,7 @@ class World:
             record = env.record(after)
             calls = sum(getattr(record, tool) for tool in TOOLS)
             came_to = {
-                "objective": objective(env.params, after.opening_value, after.arena),
+                "objective": objective(env.params, after.opening_value, after.hidden),
                 "survived": record.survived.astype(jnp.float32),
                 "calls": calls.astype(jnp.float32) / record.months_played.astype(jnp.float32),
                 "requests": record.requests.astype(jnp.float32),
@@ -103,13 +103,13 @@ class World:
 
 def potential(env: ArenaRL, state: DecisionState) -> jax.Array:
     """The objective if the episode ended now, in units of the reward; 0 once it has."""
-    now = objective(env.params, state.opening_value, state.arena) / REWARD_UNIT
-    return jnp.where(state.arena.status == RUNNING, now, 0.0).astype(jnp.float32)
+    now = objective(env.params, state.opening_value, state.hidden) / REWARD_UNIT
+    return jnp.where(state.hidden.status == RUNNING, now, 0.0).astype(jnp.float32)
 
 
 def with_hidden(env: ArenaRL, state: DecisionState, observation: jax.Array) -> jax.Array:
     """What the policy sees, and behind it what the critic knows beside: float32[entries]."""
-    arena, books = state.arena, state.arena.books
+    arena, books = state.hidden, state.hidden.books
     scaled = [
         potential(env, state),
         books.cash / 10e6,

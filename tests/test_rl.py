@@ -82,7 +82,7 @@ def both(env, keys, actions):
         state, timestep = jax.vmap(env.step)(state, action, keys)
         arena_state, arena_timestep = jax.vmap(decide_in_arena)(arenas, arena_state, action, keys)
         kept = dataclasses.replace(arena_state, notebook={})
-        return (state, arena_state), ((state.arena, timestep), (kept, arena_timestep))
+        return (state, arena_state), ((state.hidden, timestep), (kept, arena_timestep))
 
     return start.world, jax.lax.scan(one, (start, arena_start), actions)[1]
 

@@ -86,7 +86,7 @@ def stepped(values, steps=80, envs=16):
             seen, state, *rest = jax.vmap(env.step, in_axes=(0, 0, 0, None))(
                 jax.random.split(key, envs), state, action, params
             )
-            return (seen, state), (seen, state.arena.month, *rest)
+            return (seen, state), (seen, state.hidden.month, *rest)
 
         start = jax.vmap(env.reset, in_axes=(0, None))(jax.random.split(key, envs), params)
         return jax.lax.scan(one, start, jax.random.split(key, steps))[1]

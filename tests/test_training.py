@@ -96,7 +96,7 @@ def test_the_critic_sees_the_world_that_is_played():
         def one(states, key):
             passes = jnp.full(lanes, 5, dtype=jnp.int32)
             states, seen, masks, _, ended, _ = world.step(states, passes, jax.random.split(key, lanes))
-            return states, (states.world, states.arena.month, seen, of_state(states, seen), masks, ended)
+            return states, (states.world, states.hidden.month, seen, of_state(states, seen), masks, ended)
 
         return jax.lax.scan(one, states, jax.random.split(key, 60))[1]
 
@@ -141,7 +141,7 @@ def test_rewards_of_an_episode_sum_to_the_objective_less_the_potential_at_its_st
             actions = jax.random.categorical(key_action, logits).astype(jnp.int32)
             keys = jax.random.split(key_step, lanes)
             stepped, _ = jax.vmap(world.env.step)(states, actions, keys)
-            value = jax.vmap(lambda s: objective(world.env.params, s.opening_value, s.arena))(stepped)
+            value = jax.vmap(lambda s: objective(world.env.params, s.opening_value, s.hidden))(stepped)
             states, seen, masks, rewards, ended, came_to = world.step(states, actions, keys)
             return (states, masks), (rewards, ended, came_to["objective"], value, seen)
 

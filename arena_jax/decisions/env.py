@@ -72,9 +72,9 @@ class Months(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class DecisionState:
-    """One episode between two decisions. `arena` is hidden; the rest is what the agent has been shown."""
+    """One episode between two decisions. `hidden` is the arena's own; the rest is for the agent to see."""
 
-    arena: State  # its notebook is left empty: `shown` and `months` stand for it
+    hidden: State  # its notebook is left empty: `shown` and `months` stand for it
     world: Any  # int32[]: which of the environment's trajectories
     opening_value: Any  # float[] $: V at the start, to which the listed price is indexed
     shown: Any  # dict quantity -> float[], as last shown; the market's are read off the trajectory
@@ -172,7 +172,7 @@ class ArenaRL:
 
     def record(self, state: DecisionState) -> Record:
         """The record of the episode so far; of an ended episode, its outcome."""
-        return make_record(self.params, self.scenario(state.world), state.arena)
+        return make_record(self.params, self.scenario(state.world), state.hidden)
 
     def reset(self, key: jax.Array) -> tuple[DecisionState, DecisionTimestep]:
         """The first month of an episode. `key`: the episode's threefry key, which chooses its world."""
@@ -181,13 +181,13 @@ class ArenaRL:
         chosen = jnp.floor(world_draw(words) * worlds).astype(jnp.int32) if worlds > 1 else jnp.int32(0)
         world = jnp.minimum(chosen, worlds - 1)
         rows = self._rows(world, jnp.int32(0))
-        arena = opening_state(self.params, market_at(self.params, rows, jnp.int32(0)))
-        never = jnp.full_like(arena.month, _NEVER)
+        hidden = opening_state(self.params, market_at(self.params, rows, jnp.int32(0)))
+        never = jnp.full_like(hidden.month, _NEVER)
         state = DecisionState(
-            arena=dataclasses.replace(arena, notebook={}),
+            hidden=dataclasses.replace(hidden, notebook={}),
             world=world,
             opening_value=opening_value(self.params, rows),
-            shown={name: jnp.zeros_like(arena.books.cash) for name in _KEPT},
+            shown={name: jnp.zeros_like(hidden.books.cash) for name in _KEPT},
             months=Months(*[never] * len(Months._fields)),
         )
         return state, self._timestep(state, jnp.float32(0.0))
@@ -196,22 +196,22 @@ class ArenaRL:
         """Take one decision. A fresh key each step or one key throughout are both correct: the counter moves."""
         words = key_words(key, ())
         action = checked_decision(action)
-        arena = state.arena
-        running = arena.status == RUNNING
-        is_call = (action >= 0) & (action < len(TOOLS)) & (self._calls_left(arena) > 0) & running
+        hidden = state.hidden
+        running = hidden.status == RUNNING
+        is_call = (action >= 0) & (action < len(TOOLS)) & (self._calls_left(hidden) > 0) & running
         state = self._look(state, action, is_call)
 
-        draws = Draws(month_draws(words, arena.month), request_draws(words, arena.tally.requests))
-        market = market_at(self.params, self._rows(state.world, arena.month), jnp.int32(0))
+        draws = Draws(month_draws(words, hidden.month), request_draws(words, hidden.tally.requests))
+        market = market_at(self.params, self._rows(state.world, hidden.month), jnp.int32(0))
         after = advance(
-            self.params, self.horizon, state.opening_value, market, state.arena, self._month_action(action), draws
+            self.params, self.horizon, state.opening_value, market, state.hidden, self._month_action(action), draws
         )
-        after = dataclasses.replace(after, month=jnp.where(after.status == BANKRUPT, arena.month, arena.month + 1))
+        after = dataclasses.replace(after, month=jnp.where(after.status == BANKRUPT, hidden.month, hidden.month + 1))
         ends_month = running & ~is_call
-        after = jax.tree.map(lambda new, old: jnp.where(ends_month, new, old), after, state.arena)
+        after = jax.tree.map(lambda new, old: jnp.where(ends_month, new, old), after, state.hidden)
         just_ended = running & (after.status != RUNNING)
         reward = jnp.where(just_ended, objective(self.params, state.opening_value, after) / REWARD_UNIT, 0.0)
-        state = dataclasses.replace(state, arena=after)
+        state = dataclasses.replace(state, hidden=after)
         return state, self._timestep(state, reward.astype(jnp.float32))
 
     def step_on(
@@ -224,7 +224,7 @@ class ArenaRL:
         call, when that comes: no tool has been called in it yet, so all starts look alike.
         """
         fresh, begun = self.reset(key)
-        has_ended = state.arena.status != RUNNING
+        has_ended = state.hidden.status != RUNNING
         state = jax.tree.map(lambda new, old: jnp.where(has_ended, new, old), fresh, state)
         state, ended = self.step(state, action, key)
         choose = lambda new, old: jnp.where(ended.terminated, new, old)
@@ -240,8 +240,8 @@ class ArenaRL:
         rows = jax.lax.dynamic_slice(self.trajectories, (world, month, jnp.int32(0)), (1, 2, len(TABLE)))[0]
         return Scenario(**{name: rows[:, i] for i, name in enumerate(TABLE)}, crisis_months=self.crisis_months[world])
 
-    def _calls_left(self, arena: State) -> jax.Array:
-        return self.params.tool_budget - arena.tally.calls_this_month
+    def _calls_left(self, hidden: State) -> jax.Array:
+        return self.params.tool_budget - hidden.tally.calls_this_month
 
     def _month_action(self, action: jax.Array) -> Action:
         """What the month is used for; a pass for tool calls and for numbers that are no action."""
@@ -258,26 +258,26 @@ class ArenaRL:
 
     def _look(self, state: DecisionState, action: jax.Array, is_call: jax.Array) -> DecisionState:
         """Answer a tool call: count it, and keep what it shows."""
-        arena, month = state.arena, state.arena.month
+        hidden, month = state.hidden, state.hidden.month
         asked = [is_call & (action == tool) for tool in range(len(TOOLS))]
         tally = dataclasses.replace(
-            arena.tally,
-            calls_this_month=arena.tally.calls_this_month + is_call.astype(jnp.int32),
+            hidden.tally,
+            calls_this_month=hidden.tally.calls_this_month + is_call.astype(jnp.int32),
             tool_calls=tuple(
-                count + one.astype(jnp.int32) for count, one in zip(arena.tally.tool_calls, asked, strict=True)
+                count + one.astype(jnp.int32) for count, one in zip(hidden.tally.tool_calls, asked, strict=True)
             ),
         )
         # flash figures exist only past the last closing
-        is_flash = asked[REVIEW] & (arena.books_closed_through < month - 1)
+        is_flash = asked[REVIEW] & (hidden.books_closed_through < month - 1)
         as_of = {
             "cash": (asked[VERIFY], month),
-            "closed": (asked[REVIEW], arena.books_closed_through + 1),
+            "closed": (asked[REVIEW], hidden.books_closed_through + 1),
             "flash": (is_flash, month),
             "projected": (asked[PROJECT], month),
             "market": (asked[ANALYZE], month),
         }
-        values = {"cash": arena.books.cash} | statement_lines(self.params, arena)
-        values |= {f"flash_{name}": value for name, value in arena.flash._asdict().items()}
+        values = {"cash": hidden.books.cash} | statement_lines(self.params, hidden)
+        values |= {f"flash_{name}": value for name, value in hidden.flash._asdict().items()}
         values |= self._projected(state, asked[PROJECT])
         shown = {
             name: jnp.where(as_of[group][0], values[name], state.shown[name])
@@ -286,7 +286,7 @@ class ArenaRL:
             for name in names
         }
         months = Months(*[jnp.where(*as_of[group], before) for group, before in state.months._asdict().items()])
-        return dataclasses.replace(state, arena=dataclasses.replace(arena, tally=tally), shown=shown, months=months)
+        return dataclasses.replace(state, hidden=dataclasses.replace(hidden, tally=tally), shown=shown, months=months)
 
     def _projected(self, state: DecisionState, wanted: jax.Array) -> dict[str, jax.Array]:
         """Projected cash by quantity, on assumptions from what has been shown."""
@@ -295,10 +295,10 @@ class ArenaRL:
         readings = {name: Reading(value, jnp.int32(0)) for name, value in values.items()}
         horizon = max(PROJECTED)
 
-        def cash_ahead(params: Params, arena: State, readings: dict[str, Reading]) -> jax.Array:
-            return project(params, arena, assumptions_from(readings, horizon), horizon)
+        def cash_ahead(params: Params, hidden: State, readings: dict[str, Reading]) -> jax.Array:
+            return project(params, hidden, assumptions_from(readings, horizon), horizon)
 
-        path = where_wanted(cash_ahead, wanted, self.params, state.arena, readings)
+        path = where_wanted(cash_ahead, wanted, self.params, state.hidden, readings)
         lowest = path[0]
         for row in range(1, horizon):
             lowest = jnp.minimum(lowest, path[row])
@@ -315,26 +315,26 @@ class ArenaRL:
         return jnp.where(month < 0, 0.0, jnp.concatenate([level, *changes]))
 
     def _timestep(self, state: DecisionState, reward: jax.Array) -> DecisionTimestep:
-        terminated = state.arena.status != RUNNING
+        terminated = state.hidden.status != RUNNING
         return DecisionTimestep(
-            self._observation(state), self._mask(state.arena), reward, terminated, jnp.zeros_like(terminated)
+            self._observation(state), self._mask(state.hidden), reward, terminated, jnp.zeros_like(terminated)
         )
 
-    def _mask(self, arena: State) -> jax.Array:
+    def _mask(self, hidden: State) -> jax.Array:
         """bool[22]; of an ended episode all but pass are masked."""
-        running = arena.status == RUNNING
-        is_free = arena.pending[0].instrument == NO_REQUEST
-        for place in arena.pending[1:]:
+        running = hidden.status == RUNNING
+        is_free = hidden.pending[0].instrument == NO_REQUEST
+        for place in hidden.pending[1:]:
             is_free = is_free | (place.instrument == NO_REQUEST)
-        calls = jnp.broadcast_to(running & (self._calls_left(arena) > 0), (len(TOOLS),))
+        calls = jnp.broadcast_to(running & (self._calls_left(hidden) > 0), (len(TOOLS),))
         requests = jnp.asarray(AMOUNT_OF, dtype=self.trajectories.dtype) <= self.params.max_request
         return jnp.concatenate([calls, running[None], jnp.ones_like(running)[None], requests & running & is_free])
 
     def _observation(self, state: DecisionState) -> jax.Array:
-        arena = state.arena
-        month = arena.month
-        facts = [month, self._calls_left(arena), arena.turned_away != NOT_TURNED_AWAY]
-        for request, notice in zip(arena.pending, arena.notices, strict=True):
+        hidden = state.hidden
+        month = hidden.month
+        facts = [month, self._calls_left(hidden), hidden.turned_away != NOT_TURNED_AWAY]
+        for request, notice in zip(hidden.pending, hidden.notices, strict=True):
             is_open = request.instrument != NO_REQUEST
             age = jnp.where(is_open, month - request.month_asked, 0)
             facts += [request.instrument == EQUITY, request.instrument == DEBT, request.requested, age]
@@ -346,7 +346,7 @@ class ArenaRL:
             jnp.where(as_of < 0, _NEVER * scales[f"{group}.age"], (month - as_of).astype(jnp.float32))
             for group, as_of in state.months._asdict().items()
         ]
-        dtype = arena.books.cash.dtype
+        dtype = hidden.books.cash.dtype
         scalars = [value.astype(dtype) for value in (*facts, *ages, *state.shown.values())]
         parts = [jnp.stack(jax.lax.optimization_barrier(scalars)), self._market(state)]
         if self.shows_terms:

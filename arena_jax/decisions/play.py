@@ -47,7 +47,7 @@ def play_decisions(env: ArenaRL, policy: Any, run_key: jax.Array, episodes: jax.
         state, timestep = jax.vmap(env.step)(state, action, keys)
         return decisions + 1, carry, state, timestep
 
-    is_live = lambda loop: jnp.any(loop[2].arena.status == RUNNING)
+    is_live = lambda loop: jnp.any(loop[2].hidden.status == RUNNING)
     _, _, state, _ = jax.lax.while_loop(is_live, one_decision, (jnp.uint32(0), carry, state, timestep))
     return jax.vmap(env.record)(state)
 

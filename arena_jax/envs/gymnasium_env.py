@@ -69,25 +69,25 @@ class GymnasiumArena(gymnasium.Env):  # type: ignore[misc, unused-ignore]  # unt
 
     def __init__(self, render_mode: None = None, **options: Any) -> None:
         self.render_mode = render_mode
-        self.arena = make_rl(**options)
-        self.observation_space, self.action_space = _spaces(self.arena)
+        self.rl = make_rl(**options)
+        self.observation_space, self.action_space = _spaces(self.rl)
         self._state: Any = None
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, dict]:
         """A new episode; its key comes from `np_random`."""
         super().reset(seed=seed)
         self._key = _key(self.np_random)
-        self._state, timestep = _reset(self.arena, self._key)
+        self._state, timestep = _reset(self.rl, self._key)
         return np.asarray(timestep.observation), {"action_mask": np.asarray(timestep.action_mask)}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """One decision."""
         if self._state is None:
             raise ArenaError("call reset before step")
-        self._state, timestep = _step(self.arena, self._state, _decisions(action, ()), self._key)
+        self._state, timestep = _step(self.rl, self._state, _decisions(action, ()), self._key)
         info: dict[str, Any] = {"action_mask": np.asarray(timestep.action_mask)}
         if timestep.terminated:
-            info["record"] = {name: leaf.item() for name, leaf in vars(_record(self.arena, self._state)).items()}
+            info["record"] = {name: leaf.item() for name, leaf in vars(_record(self.rl, self._state)).items()}
         observation, reward = np.asarray(timestep.observation), float(timestep.reward)
         return observation, reward, bool(timestep.terminated), False, info
 
@@ -104,8 +104,8 @@ class GymnasiumArenaVector(VectorEnv):  # type: ignore[misc, unused-ignore]  # u
     def __init__(self, num_envs: int = 1, render_mode: None = None, **options: Any) -> None:
         check_count("num_envs", num_envs, 1, MAX_ENVS)
         self.num_envs, self.render_mode = int(num_envs), render_mode
-        self.arena = make_rl(**options)
-        self.single_observation_space, self.single_action_space = _spaces(self.arena)
+        self.rl = make_rl(**options)
+        self.single_observation_space, self.single_action_space = _spaces(self.rl)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._states: Any = None
@@ -115,7 +115,7 @@ class GymnasiumArenaVector(VectorEnv):  # type: ignore[misc, unused-ignore]  # u
         super().reset(seed=seed)
         self._run_key, self._count = _key(self.np_random), 0
         first = jax.random.split(jax.random.fold_in(self._run_key, 0), self.num_envs)
-        self._states, timestep = _reset_all(self.arena, first)
+        self._states, timestep = _reset_all(self.rl, first)
         return np.asarray(timestep.observation), self._masks(timestep)
 
     def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
@@ -124,7 +124,7 @@ class GymnasiumArenaVector(VectorEnv):  # type: ignore[misc, unused-ignore]  # u
             raise ArenaError("call reset before step")
         chosen = _decisions(actions, (self.num_envs,))
         self._count += 1
-        self._states, timestep, last = _step_all(self.arena, self._states, chosen, self._run_key, self._count)
+        self._states, timestep, last = _step_all(self.rl, self._states, chosen, self._run_key, self._count)
         ended = np.asarray(timestep.terminated)
         info = self._masks(timestep)
         if ended.any():
@@ -139,7 +139,7 @@ class GymnasiumArenaVector(VectorEnv):  # type: ignore[misc, unused-ignore]  # u
         observations, all_last = np.full(self.num_envs, None, dtype=object), np.asarray(last.observation)
         for index in np.flatnonzero(ended):
             observations[index] = all_last[index]
-        record = {name: np.asarray(leaf) for name, leaf in vars(_record_all(self.arena, self._states)).items()}
+        record = {name: np.asarray(leaf) for name, leaf in vars(_record_all(self.rl, self._states)).items()}
         final = {"action_mask": np.asarray(last.action_mask), "record": _marked(record, ended)}
         return _marked({"final_obs": observations, "final_info": _marked(final, ended)}, ended)
 

@@ -72,7 +72,7 @@ class GymnaxArena(Environment):  # type: ignore[misc, unused-ignore]  # untyped 
         info = {
             "action_mask": timestep.action_mask,
             "discount": 1.0 - timestep.terminated.astype(jnp.float32),
-            "score": jnp.where(timestep.terminated, score(env.params, state.arena), 0.0),
+            "score": jnp.where(timestep.terminated, score(env.params, state.hidden), 0.0),
             "terminated": timestep.terminated,
             "truncated": timestep.truncated,
             "final_observation": ended.observation,
