@@ -134,15 +134,25 @@ class Job:
         }
 
     def parts(
-        self, out: str | Path | None, shard: tuple[int, int], on_progress: Callable[[int], None] = lambda count: None
+        self,
+        out: str | Path | None,
+        shard: tuple[int, int],
+        on_progress: Callable[[int], None] = lambda count: None,
+        is_played: bool = False,
     ) -> Iterator[tuple[str, Record]]:
-        """Spec and records of every part of a shard, in order: read from `out` if finished, else played and written."""
+        """Spec and records of every part of a shard, in order: read from `out` if finished, else played and written.
+
+        is_played: others have played them all; raises `ArenaError` for one that is not to be seen here.
+        """
         split, worlds, key = self.split, self.worlds, jax.random.key(self.seed)
         pad_to = min(split.part, split.episodes)  # one program for all parts and worlds
         for number, (spec, policy) in enumerate(make_policies(self.policies).items()):
             folder = None if out is None else Path(out) / policy_folder(number, spec)
             for start in split.starts(shard):
                 outcome = None if folder is None else read_part(folder, split, start, with_months=bool(self.fields))
+                if outcome is None and is_played:
+                    raise ArenaError(f"{folder} lacks episodes from {start:,} on: this machine doesn't see what others "
+                                     "played there; run the same command again where it does")  # fmt: skip
                 if outcome is None:
                     play = partial(
                         rollout, policy=policy, key=key, batch=self.batch, pad_to=pad_to, record=self.fields,
@@ -161,11 +171,12 @@ class Job:
         shard: tuple[int, int] = (1, 1),
         on_part: Callable[[str, Record], None] = lambda spec, part: None,
         on_progress: Callable[[int], None] = lambda count: None,
+        is_played: bool = False,
     ) -> dict[str, dict[str, Any]]:
-        """What `evaluate` returns, from the parts of a shard."""
+        """What `evaluate` returns, from the parts of a shard (`parts`)."""
         is_one = self.split.worlds == 1
         tallies = {spec: Tallies() if is_one else WorldTallies(self.episodes) for spec in self.policies}
-        for spec, outcome in self.parts(out, shard, on_progress):
+        for spec, outcome in self.parts(out, shard, on_progress, is_played):
             tallies[spec].add(outcome)
             on_part(spec, outcome)
         return {spec: found.estimates() for spec, found in tallies.items()}

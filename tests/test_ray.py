@@ -18,10 +18,13 @@ from test_cli import arena
 from test_clients import STANDIN
 from test_runs import contents
 
+from arena_jax.arena import make
 from arena_jax.cli import cluster
 from arena_jax.cli.cluster import with_address
 from arena_jax.errors import ArenaError
+from arena_jax.evaluation import Job
 from arena_jax.llm.runs import new_run, played_episodes
+from arena_jax.parts import open_run
 
 needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install '.[ray]'")
 MARK = "ARENA_JAX_TEST_RUN"  # in the environment of what a test starts, and of all that this starts
@@ -68,13 +71,58 @@ def test_ray_that_is_not_there_is_one_line(monkeypatch, capsys, tmp_path):
     assert (code, out, err) == (2, "", "error: --ray needs Ray: pip install 'arena_jax[ray]'\n")
 
 
-def test_more_than_there_is_is_not_waited_for_in_silence(capsys):
-    cluster._check_room({"CPU": 2.0, "memory": 1e9}, 2, 0, may_grow=False)
-    with pytest.raises(ArenaError, match=r"a task asks for 1 GPUs \(--ray-gpus\), and Ray has 0 in all"):
-        cluster._check_room({"CPU": 2.0}, 1, 1, may_grow=False)
+def machine(cpus, gpus=0.0, alive=True):
+    return {"Alive": alive, "Resources": {"CPU": cpus, "GPU": gpus, "memory": 1e9}}
+
+
+def test_more_than_a_machine_has_is_not_waited_for_in_silence(capsys):
+    cluster._check_room([machine(2.0), {"Alive": True, "Resources": {}}], 2, 0, may_grow=False)
+    for nodes, cpus, gpus in (
+        ([machine(2.0)], 1, 1),
+        ([machine(4.0)] * 4, 8, 0),  # 16 in all
+        ([machine(8.0), machine(1.0, gpus=1.0)], 4, 1),  # no machine has both
+        ([machine(2.0), machine(8.0, alive=False)], 4, 0),
+    ):
+        with pytest.raises(ArenaError, match=rf"asks for {cpus} CPUs and {gpus} GPUs .*Ray's machines have \d"):
+            cluster._check_room(nodes, cpus, gpus, may_grow=False)
     assert capsys.readouterr().err == ""
-    cluster._check_room({"CPU": 2.0}, 2.5, 0, may_grow=True)
-    assert "a task asks for 2.5 CPUs (--ray-cpus), and Ray has 2 in all; it waits for more" in capsys.readouterr().err
+    cluster._check_room([machine(2.0)], 2.5, 0, may_grow=True)
+    assert "Ray's machines have 2 CPUs and 0 GPUs; it waits for a larger one" in capsys.readouterr().err
+
+
+def test_workers_have_what_decides_bits(monkeypatch):
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "highest")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=false")
+    for name in ("JAX_PLATFORMS", "JAX_COMPILATION_CACHE_DIR", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
+        monkeypatch.setenv(name, "tpu")
+    found = {gpus: cluster.Cluster(1, gpus, no_cache=True)._environment() for gpus in (0, 0.5, 1)}
+    assert all(one["JAX_DEFAULT_MATMUL_PRECISION"] == "highest" for one in found.values())
+    assert all(one["XLA_FLAGS"] == "--xla_cpu_enable_fast_math=false" for one in found.values())
+    assert [one["JAX_PLATFORMS"] for one in found.values()] == ["cpu", "", ""]
+    assert "tpu" not in {value for one in found.values() for value in one.values()}
+    assert [one.get("XLA_PYTHON_CLIENT_PREALLOCATE") for one in found.values()] == [None, "false", None]
+
+
+def test_a_worker_refuses_what_it_is_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cluster, "use_cache", lambda no_cache: None)
+    with pytest.raises(ArenaError, match=r"it has arena_jax .*, this is 9\.9"):
+        cluster._call("9.9", ".", False, True, os.getcwd)
+    with pytest.raises(ArenaError, match="--ray-gpus asks for GPUs, and JAX finds none there"):
+        cluster._call(cluster.__version__, ".", True, True, os.getcwd)
+    (tmp_path / "asker").mkdir()
+    called = lambda folder: cluster._call(cluster.__version__, str(folder), False, True, os.getcwd)
+    assert called(tmp_path / "asker") == str(tmp_path / "asker"), "relative paths are the asker's"
+    assert called(tmp_path / "nowhere") == str(tmp_path / "asker")
+
+
+def test_what_others_played_is_not_played_again(tmp_path):
+    job = Job(make(), ("never-raise",), 64)
+    open_run(tmp_path / "r", job.manifest())
+    with pytest.raises(ArenaError, match="lacks episodes from 0 on: this machine doesn't see what others played"):
+        job.estimates(tmp_path / "r", is_played=True)
+    before = job.estimates(tmp_path / "r")
+    assert job.estimates(tmp_path / "r", is_played=True) == before
 
 
 def free_port():

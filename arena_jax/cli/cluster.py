@@ -10,8 +10,9 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import Annotated, Any
 
 import jax
@@ -25,7 +26,9 @@ RETRIES = 5  # how often Ray starts a call again whose worker or machine was los
 PATIENCE = 20.0  # seconds that a call waits for a journal of one that was lost
 HERE = "local"  # the address of a cluster of this machine alone
 TIMEOUT = 5.0  # seconds in which an address must answer
-_PASSED = ("JAX_ENABLE_X64", "XLA_FLAGS")  # of the environment: what decides the bits of a result
+IN_FLIGHT = 1024  # calls that Ray knows of at a time
+# of the environment what may decide the bits of a result; where a worker plays and what it keeps is another matter
+_PASSED, _OWN = ("JAX_", "XLA_"), ("JAX_PLATFORM", "JAX_COMPILATION_CACHE", "XLA_PYTHON_CLIENT")
 
 
 def _leave_accelerators(address: str | None) -> str | None:
@@ -66,30 +69,54 @@ class Cluster:
         """
         import ray
 
-        environment = {name: os.environ[name] for name in _PASSED if name in os.environ}
-        environment["JAX_PLATFORMS"] = "" if self.gpus else "cpu"
         task = ray.remote(
-            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": environment}
+            num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES, runtime_env={"env_vars": self._environment()}
         )(_call)
+        here = (__version__, os.getcwd(), self.gpus > 0, self.no_cache, function)
         first = [ray.put(argument) for argument in common]
-        waiting = [task.remote(__version__, self.no_cache, function, *first, *arguments) for arguments in calls]
-        while waiting:
+        left = iter(calls)
+        waiting: list[Any] = []
+        while True:
+            waiting += [task.remote(*here, *first, *arguments) for arguments in islice(left, IN_FLIGHT - len(waiting))]
+            if not waiting:
+                return
             ended, waiting = ray.wait(waiting)
             try:
                 yield ray.get(ended[0])
             except ray.exceptions.RayTaskError as error:
                 fault = error.cause
                 raise ArenaError(str(fault) if isinstance(fault, ArenaError) else brief(fault)) from None
-            except ray.exceptions.RayError as error:
+            except (
+                ray.exceptions.WorkerCrashedError,
+                ray.exceptions.NodeDiedError,
+                ray.exceptions.OutOfMemoryError,
+            ) as error:
                 lost = f"Ray lost a task {RETRIES + 1} times ({brief(error)})"
                 raise ArenaError(f"{lost}; run the same command again to go on") from None
+            except ray.exceptions.RayError as error:
+                raise ArenaError(f"Ray can't play a task: {brief(error)}") from None
+
+    def _environment(self) -> dict[str, str]:
+        """Variables of a worker."""
+        found = {name: value for name, value in os.environ.items() if name.startswith(_PASSED)}
+        found = {name: value for name, value in found.items() if not name.startswith(_OWN)}
+        found["JAX_PLATFORMS"] = "" if self.gpus else "cpu"
+        if 0 < self.gpus < 1:
+            found["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # several share a GPU's memory
+        return found
 
 
-def _call(version: str, no_cache: bool, function: Callable[..., Any], *arguments: Any) -> Any:
-    """A call in a worker of Ray's, under the same version as who asks for it."""
+def _call(
+    version: str, folder: str, on_gpus: bool, no_cache: bool, function: Callable[..., Any], *arguments: Any
+) -> Any:
+    """A call in a worker of Ray's, in the folder and under the version of who asks for it, on what was asked for."""
     here = f"worker on {socket.gethostname()}"
     if version != __version__:
         raise ArenaError(f"{here}: it has arena_jax {__version__}, this is {version}")
+    if on_gpus and jax.default_backend() == "cpu":
+        raise ArenaError(f"{here}: --ray-gpus asks for GPUs, and JAX finds none there (pip install 'jax[cuda12]')")
+    with suppress(OSError):  # it need not be there, unless a path is relative to it
+        os.chdir(folder)
     use_cache(no_cache)
     try:
         return function(*arguments)
@@ -137,21 +164,26 @@ def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> It
             raise ArenaError(f"can't reach Ray{f' at {address}' if address else ''}: {why}") from None
     with redirect_stdout(sys.stderr):  # where Ray tells of what it has lost
         try:
-            _check_room(ray.cluster_resources(), cpus, gpus, may_grow=address != HERE)
+            _check_room(ray.nodes(), cpus, gpus, may_grow=address != HERE)
             yield Cluster(cpus, gpus, no_cache)
         finally:
             ray.shutdown()
 
 
-def _check_room(there: Mapping[str, float], cpus: float, gpus: float, may_grow: bool) -> None:
-    """Refuse what Ray would wait for in silence; in a cluster that may grow, only say that it waits."""
-    for name, wanted in (("CPU", cpus), ("GPU", gpus)):
-        found = there.get(name, 0.0)
-        if wanted > found:
-            short = f"a task asks for {wanted:g} {name}s (--ray-{name.lower()}s), and Ray has {found:g} in all"
-            if not may_grow:
-                raise ArenaError(short)
-            print(f"notice: {short}; it waits for more", file=sys.stderr)
+def _check_room(nodes: Sequence[Mapping[str, Any]], cpus: float, gpus: float, may_grow: bool) -> None:
+    """Refuse what Ray would wait for in silence; in a cluster that may grow, only say that it waits.
+
+    nodes: machines as `ray.nodes()` tells of them; a task is played on one.
+    """
+    wanted = {"CPU": cpus, "GPU": gpus}
+    there = [node["Resources"] for node in nodes if node["Alive"]]
+    if any(all(one.get(name, 0.0) >= count for name, count in wanted.items()) for one in there):
+        return
+    found = ", ".join(sorted({f"{one.get('CPU', 0):g} CPUs and {one.get('GPU', 0):g} GPUs" for one in there}))
+    short = f"a task asks for {cpus:g} CPUs and {gpus:g} GPUs (--ray-cpus, --ray-gpus), Ray's machines have {found}"
+    if not may_grow:
+        raise ArenaError(short)
+    print(f"notice: {short}; it waits for a larger one", file=sys.stderr)
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:

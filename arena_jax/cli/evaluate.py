@@ -95,6 +95,7 @@ def evaluate_command(
             share,
             on_part=lambda spec, part: few[spec].add(part) if few else None,
             on_progress=(lambda count: None) if workers else advance,
+            is_played=workers is not None,
         )
     samplings = {spec: tables.sampling(results[spec]) for spec, tables in few.items()}
     if as_json:
