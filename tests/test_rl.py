@@ -17,6 +17,7 @@ from arena_jax.decisions.play import play
 from arena_jax.decisions.sparse import where_wanted
 from arena_jax.draws import episode_keys
 from arena_jax.ledger import total_assets
+from arena_jax.policies import categorical
 from arena_jax.projection import assumptions_from
 from arena_jax.score import make_record
 from arena_jax.structs import BANKRUPT, COMPLETED, RUNNING, TOOLS, Action, ToolCall
@@ -274,24 +275,30 @@ def test_a_sweep_differs_in_the_terms_that_it_sweeps():
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class Prefers:
-    """Takes the first of `actions` (int32[k]) that the mask allows; or one at random of all, masked ones too."""
+    """Takes the first of `actions` (int32[k]) that the mask allows, or, as `how` says, one in another way."""
 
     actions: Any
-    is_random: Any
+    how: Any  # int32[], a place in WAYS
 
     def init(self, key):
-        return ()
+        return jnp.int32(0)
 
     def decide(self, carry, observation, action_mask, key):
         first = self.actions[jnp.argmax(action_mask[self.actions])]
-        drawn = jax.random.randint(key, (), -1, len(ACTIONS) + 1, dtype=jnp.int32)
-        return carry, jnp.where(self.is_random, drawn, first)
+        in_turn = jnp.where(action_mask[self.actions[0]], self.actions[carry % len(self.actions)], PASS)
+        any_number = jax.random.randint(key, (), -1, len(ACTIONS) + 1, dtype=jnp.int32)
+        allowed = categorical.sample(key, jnp.zeros(len(ACTIONS), dtype=jnp.float32), action_mask)
+        return carry + 1, jnp.stack([first, in_turn, any_number, allowed])[self.how]
+
+
+# in turn: while the mask allows the first; any: at random, masked ones and numbers that are no action too
+WAYS = ("first", "in turn", "any", "allowed")
 
 
 @functools.cache
-def record_of(*actions, is_random=False, episodes=32, **overrides):
-    wanted = jnp.asarray((*actions, *[PASS] * (2 - len(actions))), dtype=jnp.int32)
-    policy = Prefers(wanted, jnp.bool_(is_random))
+def record_of(*actions, how="first", episodes=32, **overrides):
+    wanted = jnp.asarray((*actions, *[PASS] * (4 - len(actions))), dtype=jnp.int32)
+    policy = Prefers(wanted, jnp.int32(WAYS.index(how)))
     played = play(make(**overrides), policy, jax.random.key(0), jnp.arange(episodes, dtype=jnp.uint32))
     return jax.tree.map(np.asarray, played)
 
@@ -343,17 +350,57 @@ def test_all_tools_cost_the_whole_budget_each_month_and_change_nothing_else():
     )
 
 
-def test_random_decisions_end_and_use_everything():
-    record = record_of(PASS, is_random=True)
-    assert (record.months_played > 0).all()
-    assert all(getattr(record, tool).sum() > 0 for tool in TOOLS)
+def test_all_tools_in_turn_share_the_budget():
+    record = record_of(*range(len(TOOLS)), how="in turn", initial_cash=200e6)
+    for tool in TOOLS:
+        np.testing.assert_array_equal(getattr(record, tool), 5 * record.months_played, err_msg=tool)
+
+
+def a_month(record, name):
+    """The mean of a count of `record` a month, over all episodes."""
+    return getattr(record, name).sum() / record.months_played.sum()
+
+
+def calls_a_month(chance, budget):
+    """Expected calls of a month whose every decision is a call with some chance, while the budget lasts; variance."""
+    shares = np.array([(1 - chance) * chance**calls for calls in range(budget)] + [chance**budget])
+    mean = shares @ np.arange(budget + 1)
+    return mean, shares @ (np.arange(budget + 1) - mean) ** 2
+
+
+@pytest.mark.parametrize("budget", [20, 2, 0])
+def test_any_numbers_call_and_act_as_often_as_chance_has_it(budget):
+    """24 numbers, four of them calls: others end the month, and so does a call over budget; all end."""
+    record = record_of(PASS, how="any", tool_budget=budget)
+    months = record.months_played.sum()
+    calls = sum(getattr(record, tool).sum() for tool in TOOLS) / months
+    mean, variance = calls_a_month(4 / 24, budget)
+    assert abs(calls - mean) <= 4 * np.sqrt(variance / months)
+    for tool in TOOLS:
+        assert a_month(record, tool) == pytest.approx(mean / 4, abs=0.02)
+    # 17 of the 20 numbers that end a month within the budget close or ask, and of all 24 beyond it
+    over = (4 / 24) ** budget
+    assert a_month(record, "actions") == pytest.approx((1 - over) * 17 / 20 + over * 17 / 24, abs=0.03)
+
+
+def test_allowed_decisions_call_and_ask_as_often_as_chance_has_it():
+    """22 actions are allowed, four of them calls and 16 requests; while a request is open, only 6."""
+    record = record_of(PASS, how="allowed")
+    months, asked = record.months_played.sum(), record.requests.sum()
+    free = asked * 18 / 16  # months without an open request: of their 18 endings 16 ask
+    assert 0.1 < free / months < 0.9
+    expected = free * calls_a_month(4 / 22, 20)[0] + (months - free) * calls_a_month(4 / 6, 20)[0]
+    assert sum(getattr(record, tool).sum() for tool in TOOLS) == pytest.approx(expected, rel=0.1)
+    # months of either kind close as often as they pass
+    assert record.actions.sum() - asked == pytest.approx(free / 18 + (months - free) / 2, rel=0.1)
     assert record.requested_equity.sum() > 0 and record.requested_debt.sum() > 0
 
 
-def test_a_closing_each_month_is_an_action_each_month():
-    record = record_of(CLOSE)
+def test_a_closing_each_month_is_an_action_each_month_and_a_pass_none():
+    record, passing = record_of(CLOSE), record_of(PASS)
     np.testing.assert_array_equal(record.actions, record.months_played)
-    assert record.requests.sum() == 0
+    assert record.requests.sum() == passing.actions.sum() == 0
+    assert not any(getattr(one, tool).any() for one in (record, passing) for tool in TOOLS)
 
 
 # Contract
