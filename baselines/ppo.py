@@ -3,14 +3,14 @@
 A world has lanes: `reset(keys) -> states, observations, masks` and `step(states, actions, keys) -> states,
 observations, masks, rewards, ended, came_to`, with auto-reset (`baselines.worlds.World`). A lane's episode goes on
 from one update to the next. Of an observation the actor gets the first `observation_size` entries, the critic all
-`entries` (Pinto et al. 2018): what it knows better than the actor makes its estimates sharper and no policy worse.
+`entries` (Pinto et al. 2018), in training alone: its estimates are sharper, at some bias for policies with memory,
+which it does not see (Baisero and Amato 2022).
 """
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import jax
@@ -39,10 +39,10 @@ class Learner:
     weights: Any  # {"actor", "critic"}
     optimiser: Any
     normaliser: Normaliser
-    states: Any  # of the lanes
+    states: Any  # of n lanes, leaves [n, ...] as the world has them
     observations: Any  # float32[n, entries]
     masks: Any  # bool[n, actions]
-    memory: Any  # of the actor
+    memory: Any  # of the actor: float32[n, units], () if it has none
     key: Any  # typed key
     updates: Any  # int32[]: done so far
 
@@ -73,9 +73,8 @@ def optimiser_of(config: Config) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(config.max_gradient), optax.adam(rate, eps=1e-5))
 
 
-@partial(jax.jit, static_argnums=0)
 def start(config: Config, world: Any, key: jax.Array) -> Learner:
-    """A learner before its first update."""
+    """A learner before its first update. Pure; to be compiled by `Program`, for the world's class says what is done."""
     key_actor, key_critic, key_world, key = jax.random.split(key, 4)
     sizes = sizes_of(config, world)
     weights = {
@@ -90,9 +89,8 @@ def start(config: Config, world: Any, key: jax.Array) -> Learner:
     return Learner(weights, optimiser, normaliser, states, observations, masks, memory, key, jnp.int32(0))
 
 
-@partial(jax.jit, static_argnums=0)
 def update(config: Config, world: Any, learner: Learner) -> tuple[Learner, dict[str, jax.Array]]:
-    """One update, and its figures float32[]."""
+    """One update, and its figures float32[]. Pure, as `start` is."""
     sizes = sizes_of(config, world)
     key_play, key_fit, key = jax.random.split(learner.key, 3)
     after, played, came_to = _play(config, sizes, world, dataclasses.replace(learner, key=key_play))
@@ -101,7 +99,7 @@ def update(config: Config, world: Any, learner: Learner) -> tuple[Learner, dict[
     progress = learner.updates.astype(jnp.float32) / config.updates
     entropy_weight = config.entropy * jnp.maximum(1.0 - progress / config.explores, 0.0)
     weights, optimiser, fitted = _fit(config, sizes, learner, played, gains, entropy_weight, key_fit)
-    figures = fitted | came_to | {"value_explained": 1.0 - _explained(played.values + gains, played.values)}
+    figures = fitted | came_to | {"value_explained": _explained(played.values + gains, played.values)}
     return (
         dataclasses.replace(
             after,
@@ -120,7 +118,8 @@ def _seen(learner: Learner) -> jax.Array:
 
 
 def _explained(targets: jax.Array, values: jax.Array) -> jax.Array:
-    return jnp.var(targets - values) / (jnp.var(targets) + 1e-8)
+    """The share of the targets' variance that values explain, float[]."""
+    return 1.0 - jnp.var(targets - values) / (jnp.var(targets) + 1e-8)
 
 
 def _play(config: Config, sizes: Sizes, world: Any, learner: Learner) -> tuple[Learner, Played, dict[str, jax.Array]]:

@@ -14,7 +14,9 @@ import numpy as np
 
 from arena_jax.analysis.table import money
 from arena_jax.errors import ArenaError
+from arena_jax.files import check_folder
 from arena_jax.policies.trained import Trained, save_policy
+from arena_jax.programs import Program
 from arena_jax.version import __version__
 from baselines.checkpoint import read_checkpoint, write_checkpoint
 from baselines.config import Config, read_config
@@ -58,27 +60,30 @@ def open_run(config: str, out: Path, seed: int, seeds: int, resume: bool) -> Run
     world = make_world(settings)
     begin = partial(_begin, settings, world, numbers)
     if not resume:
-        out.mkdir(parents=True, exist_ok=True)
+        check_folder(out)
         return Run(name, out, settings, numbers, world, begin())
     learners, spent = read_checkpoint(path, _header(settings, numbers), begin)
     run = Run(name, out, settings, numbers, world, learners, spent=spent)
     run.rows = read_csv(out / CURVES, run.updates)
+    check_folder(out)
     return run
 
 
 def _begin(config: Config, world: World, seeds: tuple[int, ...]) -> Learner:
     """A learner a seed, side by side."""
-    return jax.vmap(partial(start, config, world))(jnp.stack([jax.random.key(seed) for seed in seeds]))
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    learners: Learner = Program(jax.vmap(partial(start, config), in_axes=(None, 0)))(world, keys)
+    return learners
 
 
 def train(run: Run, checkpoint_every: int) -> bool:
-    """Update until the end, or until Ctrl-C, after which a checkpoint is left; whether the run is done.
+    """Update until the end, or until Ctrl-C, after which a checkpoint of what is done is left; whether all is done.
 
     Raises `ArenaError` as soon as a learner is no longer of finite numbers; what was written before stays.
     """
-    step = jax.jit(jax.vmap(partial(update, run.config), in_axes=(None, 0)))
+    step = Program(jax.vmap(partial(update, run.config), in_axes=(None, 0)))
     began = clocks(less=run.spent)
-    is_written = True
+    written = run.updates
     try:
         while run.updates < run.config.updates:
             learners, figures = jax.block_until_ready(step(run.world, run.learners))
@@ -87,21 +92,22 @@ def train(run: Run, checkpoint_every: int) -> bool:
             rows = _rows(run, figures, spent.seconds)
             # all or none: an interruption must not come between them
             run.learners, run.rows, run.spent = learners, run.rows + rows, spent
-            is_written = False
             print(_line(run, rows), file=sys.stderr)
             if run.updates % checkpoint_every == 0 or run.updates == run.config.updates:
                 _write(run)
-                is_written = True
+                written = run.updates
     except KeyboardInterrupt:
-        if not is_written:
+        if run.updates > written:
             _write(run)
-        print(f"interrupted after update {run.updates}; --resume goes on", file=sys.stderr)
+        hint = "--resume goes on" if run.updates else "nothing is written yet, begin again without --resume"
+        print(f"interrupted after update {run.updates}; {hint}", file=sys.stderr)
         return False
     for number, seed in enumerate(run.seeds):
         learner = jax.tree.map(lambda leaf: leaf[number], run.learners)  # noqa: B023
         path = run.out / f"policy-{seed}.msgpack"
         save_policy(path, policy_of(run.config, run.world, learner), _about(run, seed))
-        print(f"wrote {path}; arena-jax evaluate --policy ppo:weights={path}", file=sys.stderr)
+        variant = " --env-set disciplined=true" if run.config.disciplined else ""
+        print(f"wrote {path}; arena-jax evaluate{variant} --policy ppo:weights={path}", file=sys.stderr)
     return True
 
 

@@ -33,7 +33,7 @@ from arena_jax.analysis.table import interval, money, plain_table
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.batch_play import COMPILER_OPTIONS, play
 from arena_jax.cli.output import progress, table_console
-from arena_jax.errors import ArenaError, check_count, unknown
+from arena_jax.errors import ArenaError, check_count, is_number, unknown
 from arena_jax.parts import differences
 from arena_jax.policies import POLICIES, make_policy
 from arena_jax.programs import Program
@@ -164,19 +164,37 @@ def held_out(env: Arena, spec: str, episodes: int) -> dict[str, float]:
     return mixture(*found)
 
 
+def read_tuned(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Settings and rows of a file of tuned policies; raises `ArenaError` if it is none."""
+    try:
+        found = json.loads(path.read_bytes())
+        settings, rows = found["settings"], found["tuned"]
+        is_sound = isinstance(settings, dict) and isinstance(rows, list) and all(map(_is_row, rows))
+    except OSError as error:
+        raise ArenaError(f"can't read {path} ({error.strerror}); run: python -m baselines.tune") from None
+    except (ValueError, LookupError, TypeError):
+        is_sound = False
+    if not is_sound:
+        raise ArenaError(f"{path} is not a file of tuned policies; python -m baselines.tune --out FILE writes one")
+    return settings, rows
+
+
+def _is_row(row: dict[str, Any]) -> bool:
+    numbers = [row[name] for name in ("training", "evaluations", "seconds", "processor_seconds")]
+    numbers += [row["held_out"][name] for name in ("mean", "low", "high")]
+    is_known = row["environment"] in ENVIRONMENTS and row["policy"] in FAMILIES
+    return is_known and isinstance(row["spec"], str) and all(map(is_number, numbers))
+
+
 def read_rows(path: Path, settings: dict[str, Any]) -> list[dict[str, Any]]:
     """The finished rows of an earlier run with the same settings; none without a file."""
     if not path.exists():
         return []
-    try:
-        found = json.loads(path.read_bytes())
-        earlier, rows = found["settings"], found["tuned"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ArenaError(f"{path} is not a file of tuned policies; choose another with --out") from None
+    earlier, rows = read_tuned(path)
     change = next(differences(earlier, settings, ()), None)
     if change:
         raise ArenaError(f"{path} was tuned otherwise ({change}); choose another file with --out")
-    return list(rows)
+    return rows
 
 
 def table(rows: Sequence[dict[str, Any]]) -> Table:

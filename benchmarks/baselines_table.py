@@ -10,7 +10,6 @@ ones.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,7 +28,7 @@ from arena_jax.errors import ArenaError, is_number
 from arena_jax.policies import POLICIES, make_policies
 from arena_jax.policies.registry import TRAINED, trained_in, weights_header
 from baselines.held_out import SEED, check_episodes, objective, places
-from baselines.tune import TUNED
+from baselines.tune import TUNED, read_tuned
 from benchmarks.harness import RESULTS, main, surroundings, write_json
 
 KINDS = ("trained", "tuned", "heuristic")
@@ -40,23 +39,24 @@ _COST = ("decisions", "processor_seconds")  # of a training
 def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Who plays a variant: by spec, its kind, and what its tuning or training took. Raises `ArenaError`."""
     found: dict[str, dict[str, Any]] = {name: {"kind": "heuristic", "cost": None} for name in POLICIES}
-    try:
-        rows = [row for row in json.loads(tuned.read_bytes())["tuned"] if row["environment"] == environment]
-        for row in rows:
+    for row in read_tuned(tuned)[1]:
+        if row["environment"] == environment:
             cost = {"policies": row["evaluations"], "processor_seconds": row["processor_seconds"]}
             found[row["spec"]] = {"kind": "tuned", "cost": cost}
-    except OSError as error:
-        raise ArenaError(f"can't read {tuned} ({error.strerror}); run: python -m baselines.tune") from None
-    except (ValueError, KeyError, TypeError):
-        raise ArenaError(f"{tuned} is not a file of tuned policies") from None
     for spec in trained:
-        training, variant = weights_header(spec).get("training"), trained_in(spec)
-        if variant is None or not isinstance(training, dict) or not all(is_number(training.get(n)) for n in _COST):
-            raise ArenaError(f"the weights of {spec} don't say what they were trained in and what it took")
+        variant, cost = _training(spec)
         if variant == environment:
-            found[spec] = {"kind": "trained", "cost": {name: training[name] for name in _COST}}
+            found[spec] = {"kind": "trained", "cost": cost}
     make_policies(list(found))
     return found
+
+
+def _training(spec: str) -> tuple[str, dict[str, float]]:
+    """The variant that a policy was trained in, and what that took."""
+    training, variant = weights_header(spec).get("training"), trained_in(spec)
+    if variant is None or not isinstance(training, dict) or not all(is_number(training.get(name)) for name in _COST):
+        raise ArenaError(f"weights of {spec} don't tell their variant and cost; those of python -m baselines.train do")
+    return variant, {name: training[name] for name in _COST}
 
 
 def play_variant(

@@ -59,32 +59,40 @@ def test_rows_are_in_order_and_tell_cost(variant):
     assert cost({"policies": 960, "processor_seconds": 41.3}) == "960 policies, 41 s"
 
 
+def tuned_row(environment, spec):
+    numbers = {"training": 0.0, "evaluations": 5, "seconds": 0.5, "processor_seconds": 1.0}
+    held_out = {"mean": 0.0, "low": -1.0, "high": 1.0}
+    return {"environment": environment, "policy": spec.partition(":")[0], "spec": spec, "held_out": held_out} | numbers
+
+
 def test_entrants_are_the_tuned_ones_of_their_variant(tmp_path):
     path = tmp_path / "tuned.json"
-    rows = [
-        {"environment": name, "spec": f"greedy-debt:amount={amount}", "evaluations": 5, "processor_seconds": 1.0}
-        for name, amount in zip(ENVIRONMENTS, (1e6, 2e6), strict=True)
-    ]
-    path.write_text(json.dumps({"tuned": rows}))
-    players = entrants(ENVIRONMENTS[1], path, ["ppo"])
+    specs = [f"greedy-debt:amount={amount}" for amount in (1e6, 2e6)]
+    rows = [tuned_row(*both) for both in zip(ENVIRONMENTS, specs, strict=True)]
+    path.write_text(json.dumps({"settings": {}, "tuned": rows}))
+    mine, took = tmp_path / "mine.msgpack", {"decisions": 9, "processor_seconds": 2.0}
+    spec = f"ppo:weights={mine}"
+    save_policy(mine, make_policy("ppo"), {"variant": ENVIRONMENTS[0], "training": took | {"backend": "cpu"}})
+    players = entrants(ENVIRONMENTS[1], path, [spec])
     assert [spec for spec, about in players.items() if about["kind"] == "tuned"] == [rows[1]["spec"]]
     assert players[rows[1]["spec"]]["cost"] == {"policies": 5, "processor_seconds": 1.0}
-    assert "ppo" not in players and players["never-raise"]["kind"] == "heuristic"
-    ppo = entrants(ENVIRONMENTS[0], path, ["ppo"])["ppo"]
-    assert ppo["kind"] == "trained" and ppo["cost"].keys() == {"decisions", "processor_seconds"}
+    assert spec not in players and players["never-raise"]["kind"] == "heuristic"
+    assert entrants(ENVIRONMENTS[0], path, [spec])[spec] == {"kind": "trained", "cost": took}
     with pytest.raises(ArenaError, match="unknown policy 'nobody'"):
         entrants(ENVIRONMENTS[1], path, ["nobody"])
     with pytest.raises(ArenaError, match="no trained policy"):
         entrants(ENVIRONMENTS[1], path, ["never-raise"])
     with pytest.raises(ArenaError, match="can't read weights file"):
         entrants(ENVIRONMENTS[1], path, ["ppo:weights=none.msgpack"])
-    silent = tmp_path / "silent.msgpack"
-    save_policy(silent, make_policy("ppo"), {"variant": ENVIRONMENTS[0]})
-    with pytest.raises(ArenaError, match="don't say what they were trained in"):
-        entrants(ENVIRONMENTS[0], path, [f"ppo:weights={silent}"])
-    path.write_text("{}")
-    with pytest.raises(ArenaError, match="not a file of tuned policies"):
-        entrants(ENVIRONMENTS[1], path, [])
+    for about in ({}, {"variant": ENVIRONMENTS[1], "training": took | {"decisions": "many"}}):
+        save_policy(mine, make_policy("ppo"), about)
+        with pytest.raises(ArenaError, match="don't tell their variant and cost"):
+            entrants(ENVIRONMENTS[1], path, [spec])
+    half = {"settings": {}, "tuned": [{name: rows[0][name] for name in ("environment", "spec")}]}
+    for spoilt in ({}, {"settings": {}, "tuned": [1]}, half):
+        path.write_text(json.dumps(spoilt))
+        with pytest.raises(ArenaError, match="not a file of tuned policies"):
+            entrants(ENVIRONMENTS[1], path, [])
     with pytest.raises(ArenaError, match=r"can't read .* python -m baselines.tune"):
         entrants(ENVIRONMENTS[1], tmp_path / "none.json", [])
 
@@ -93,8 +101,8 @@ def test_the_program_plays_both_variants(monkeypatch, tmp_path, capsys):
     tuned, out = tmp_path / "tuned.json", tmp_path / "baselines.json"
     monkeypatch.setattr(baselines_table, "POLICIES", {WORST: None})
     monkeypatch.setattr(baselines_table, "TRAINED", {})
-    rows = [{"environment": name, "spec": BEST, "evaluations": 5, "processor_seconds": 1.0} for name in ENVIRONMENTS]
-    tuned.write_text(json.dumps({"tuned": rows}))
+    rows = [tuned_row(name, BEST) for name in ENVIRONMENTS]
+    tuned.write_text(json.dumps({"settings": {}, "tuned": rows}))
     baselines_table.command(episodes=EPISODES, tuned=tuned, out=out)
     written = json.loads(out.read_text())
     assert (written["episodes"], written["seed"]) == (EPISODES, SEED)

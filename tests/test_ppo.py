@@ -1,6 +1,6 @@
 """PPO: losses against NumPy, a small environment that can be solved, resuming, settings and files."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,13 +11,14 @@ import pytest
 from refusals import one_line
 
 from arena_jax.policies import TRAINED, categorical
-from arena_jax.policies.network import new_normaliser
+from arena_jax.policies.network import KINDS, act, judge, new_normaliser
 from arena_jax.policies.weights import write_arrays
+from arena_jax.programs import Program
 from baselines.checkpoint import read_checkpoint, write_checkpoint
 from baselines.config import Config, make_config, read_config
 from baselines.curves import read_csv, write_csv, write_png
 from baselines.losses import advantages, divergence, normalised, policy_loss, value_loss
-from baselines.ppo import start, update
+from baselines.ppo import _play, sizes_of, start, update
 from benchmarks.harness import Spent
 
 RNG = np.random.default_rng(0)
@@ -95,10 +96,84 @@ def test_the_normaliser_is_that_of_all_observations_so_far():
 
 def test_a_normaliser_of_nothing_leaves_what_it_sees_and_then_counts_each_row_once():
     world, config = Cue(jnp.bool_(True)), Config(**SMALL)
-    learner = start(config, world, jax.random.key(0))
+    learner = Program(partial(start, config))(world, jax.random.key(0))
     np.testing.assert_array_equal(learner.normaliser(learner.observations), learner.observations)
-    after, _ = update(config, world, learner)
+    after, _ = Program(partial(update, config))(world, learner)
     assert float(after.normaliser.count) == config.lanes * config.steps
+
+
+# An update
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Noise:
+    """Observations, masks, rewards and ends are all drawn; action 2 is always allowed."""
+
+    ends: Any  # float32[]: the chance that a step is an episode's last
+
+    observation_size, entries, num_actions = 5, 7, 4
+
+    def _seen(self, key):
+        key_seen, key_mask = jax.random.split(key)
+        mask = jax.random.bernoulli(key_mask, 0.5, (self.num_actions,)).at[2].set(True)
+        return jax.random.normal(key_seen, (self.entries,), dtype=jnp.float32), mask
+
+    def reset(self, keys):
+        return (), *jax.vmap(self._seen)(keys)
+
+    def step(self, states, actions, keys):
+        keys, keys_reward, keys_end = jnp.moveaxis(jax.vmap(partial(jax.random.split, num=3))(keys), 1, 0)
+        rewards = jax.vmap(partial(jax.random.normal, dtype=jnp.float32))(keys_reward)
+        ended = jax.vmap(lambda key: jax.random.bernoulli(key, self.ends))(keys_end)
+        return (), *jax.vmap(self._seen)(keys), rewards, ended, {}
+
+
+def amid_noise(**settings):
+    """A configuration, its world, its update, and a learner of wild weights after the first one."""
+    config = Config(lanes=12, steps=9, updates=20, minibatches=3, hidden=(8,), critic_hidden=(8,), **settings)
+    world, step = Noise(jnp.float32(0.2)), Program(partial(update, config))
+    learner = Program(partial(start, config))(world, jax.random.key(3))
+    wild = jax.tree.map(lambda leaf: jnp.asarray(floats(*leaf.shape)), learner.weights["actor"])
+    learner, _ = step(world, replace(learner, weights=learner.weights | {"actor": wild}))
+    return config, world, step, learner
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_fit_starts_from_the_probabilities_and_values_of_play(kind):
+    """With a learning rate of 0 all figures of a fit are those of what was played."""
+    config, world, step, learner = amid_noise(kind=kind, learning_rate=0.0, gamma=0.9)
+    sizes = sizes_of(config, world)
+    played_by = replace(learner, key=jax.random.split(learner.key, 3)[0])
+    after, played, _ = Program(partial(_play, config, sizes))(world, played_by)
+    _, figures = step(world, learner)
+
+    assert played.ended[:-1].any(axis=0).all() and not played.masks.all(), "episodes end amid the stretch"
+    seen = learner.normaliser(played.observations)[:, :, : sizes.observation]
+    one, memory, logits = jax.jit(partial(act, sizes)), learner.memory, []
+    for t in range(config.steps):
+        memory, found = one(learner.weights["actor"], memory, seen[t])
+        memory = jax.tree.map(lambda leaf: jnp.asarray(np.where(played.ended[t][:, None], 0, leaf)), memory)  # noqa: B023
+        logits.append(found)
+    logits = jnp.stack(logits)
+    expected = categorical.log_prob(logits, played.masks, played.actions)
+    np.testing.assert_allclose(played.log_probs, expected, rtol=1e-4, atol=1e-5)
+    jax.tree.map(partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), after.memory, memory)
+
+    last = judge(config.critic_hidden, learner.weights["critic"], learner.normaliser(after.observations))
+    gains = advantages(played.rewards, played.values, played.ended, last, config.gamma, config.trace)
+    assert float(figures["divergence"]) < 1e-6
+    np.testing.assert_allclose(figures["entropy"], categorical.entropy(logits, played.masks).mean(), rtol=1e-4)
+    np.testing.assert_allclose(figures["value_loss"], 0.5 * np.mean(np.square(gains)), rtol=1e-4)
+
+
+def test_the_bonus_raises_the_entropy():
+    _, world, step, learner = amid_noise(entropy=10.0, learning_rate=1e-2)
+    found = []
+    for _ in range(5):
+        learner, figures = step(world, learner)
+        found.append(float(figures["entropy"]))
+    assert found[-1] > found[0] + 0.1, found
 
 
 # A small environment
@@ -150,9 +225,10 @@ SMALL = {"lanes": 64, "steps": 12, "updates": 60, "minibatches": 4, "hidden": (1
 def learned(kind, reminds):
     """The share of right answers over the last updates, after training from nothing."""
     config, world = Config(kind=kind, **SMALL), Cue(jnp.bool_(reminds))
-    learner, last = start(config, world, jax.random.key(1)), []
+    learner, last = Program(partial(start, config))(world, jax.random.key(1)), []
+    step = Program(partial(update, config))
     for _ in range(config.updates):
-        learner, figures = update(config, world, learner)
+        learner, figures = step(world, learner)
         last.append(float(figures["last"]))
     return float(np.mean(last[-5:]))
 
@@ -170,11 +246,12 @@ def test_only_a_network_with_memory_solves_what_needs_memory():
 
 
 GRU = Config(kind="gru", **SMALL)
-two_updates = jax.jit(jax.vmap(lambda world, one: update(GRU, world, update(GRU, world, one)[0])[0], (None, 0)))
+two_updates = Program(jax.vmap(lambda world, one: update(GRU, world, update(GRU, world, one)[0])[0], (None, 0)))
 
 
 def begin(config=GRU, seeds=(1, 2)):
-    return jax.vmap(partial(start, config, Cue(jnp.bool_(True))))(jnp.stack([jax.random.key(seed) for seed in seeds]))
+    keys = jnp.stack([jax.random.key(seed) for seed in seeds])
+    return Program(jax.vmap(partial(start, config), (None, 0)))(Cue(jnp.bool_(True)), keys)
 
 
 def test_a_resumed_run_is_the_straight_one_bit_for_bit(tmp_path):

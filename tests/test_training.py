@@ -48,6 +48,7 @@ def test_a_run_is_refused_before_anything_is_made(tiny, tmp_path, monkeypatch):
     (tmp_path / "odd.toml").write_text(f'scenarios = "generated:10,seed={SEED}"')
     one_line(lambda: open_run(str(tmp_path / "odd.toml"), out, 0, 1, False), "held-out")
     assert not out.exists()
+    one_line(lambda: open_run(str(tiny), tiny / "run", 0, 1, False), "can't write to", "tiny.toml")
     out.mkdir()
     (out / "checkpoint.msgpack").write_bytes(b"")
     one_line(lambda: open_run(str(tiny), out, 0, 1, False), "--resume", "another --out")
@@ -177,13 +178,29 @@ def test_a_run_that_diverges_stops_in_a_line_and_leaves_what_was_written(tiny, t
     assert not list(out.glob("policy-*"))
 
 
-def test_weights_tell_what_they_took_and_no_path(tiny, tmp_path, monkeypatch):
+def test_a_run_that_is_interrupted_before_its_first_update_has_nothing_to_go_on_from(
+    tiny, tmp_path, monkeypatch, capsys
+):
+    def update(config, world, learner):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(training, "update", update)
+    out = tmp_path / "run"
+    assert not train(open_run(str(tiny), out, 3, 1, False), 1)
+    assert "after update 0; nothing is written" in capsys.readouterr().err
+    assert not list(out.iterdir())
+
+
+def test_weights_tell_what_they_took_and_no_path(tiny, tmp_path, monkeypatch, capsys):
+    tiny.write_text(TINY + "disciplined = true\n")
     monkeypatch.setattr(training, "update", lambda config, world, learner: pytest.fail("nothing is left to do"))
     one = open_run(str(tiny), tmp_path / "run", 3, 1, False)
     one.learners = dataclasses.replace(one.learners, updates=jnp.int32([3]))
     one.spent = Spent(5.0, 9.0)
     assert train(one, 1)
-    header = weights_header(f"ppo:weights={tmp_path / 'run' / 'policy-3.msgpack'}")
+    spec = f"ppo:weights={tmp_path / 'run' / 'policy-3.msgpack'}"
+    assert f"arena-jax evaluate --env-set disciplined=true --policy {spec}" in capsys.readouterr().err
+    header = weights_header(spec)
     assert header["name"] == "tiny" and str(tmp_path) not in str(header)
     assert (header["training"]["seconds"], header["training"]["processor_seconds"]) == (5.0, 9.0)
 
@@ -230,7 +247,8 @@ def test_bad_input_of_the_program_is_one_line(tmp_path):
 @pytest.mark.slow
 def test_a_policy_trained_from_nothing_is_as_good_as_the_one_that_ships(tmp_path):
     training = run("ppo", tmp_path / "run")
-    assert training.wait() == 0
+    told = training.communicate(timeout=20 * 60)[1]  # as promised
+    assert training.returncode == 0, told
     env, key = arena_jax.make(), jax.random.key(77)
     mine = load_policy(tmp_path / "run" / "policy-0.msgpack")
     specs = {"mine": mine, "ppo": arena_jax.make_policy("ppo"),

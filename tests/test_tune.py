@@ -174,6 +174,11 @@ def test_what_cannot_be_tuned_is_refused(fast, tmp_path):
     ):
         with pytest.raises(ArenaError, match=fault):
             run(out, **settings)
+    spoilt = json.loads(out.read_text())
+    del spoilt["tuned"][0]["held_out"]["low"]
+    out.write_text(json.dumps(spoilt))
+    with pytest.raises(ArenaError, match="not a file of tuned policies"):
+        run(out)
     out.write_text("[1]")
     with pytest.raises(ArenaError, match="not a file of tuned policies"):
         run(out)
