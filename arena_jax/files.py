@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from arena_jax.errors import ArenaError
 
 HALF = ".half-"  # prefix of a file that is being written
+LARGEST = 2**28  # bytes of a file that is read as one piece: many times what a journal of all months has
 # bytes of a secret: 16 random bytes in hex, 128 bits; a shorter one could be guessed
 SHORTEST_SECRET, LONGEST_SECRET = 32, 4096
 _ADVICE = "python -c 'import secrets; print(secrets.token_hex(32))' prints a good one"
@@ -48,9 +49,14 @@ def check_folder(path: Path) -> None:
 
 
 def own_file(directory: Path, name: str) -> Path:
-    """The path of a file in a run directory, which may have come from anywhere: no link, pipe or device on the way."""
-    path = directory
-    for part in Path(name).parts:
+    """The path of a file in a run directory, which may have come from anywhere: no link, pipe or device on the way.
+
+    Raises `ArenaError` if there is one, or if the name leads out of the directory.
+    """
+    path, parts = directory, Path(name).parts
+    if Path(name).is_absolute() or ".." in parts:
+        raise ArenaError(f"{name} is outside of {directory}; a run directory holds its own files")
+    for part in parts:
         path = path / part
         if path.is_symlink() or (path.exists() and not (path.is_dir() or path.is_file())):
             raise ArenaError(f"{path} is a link or a device; a run directory holds its own files")
@@ -83,12 +89,32 @@ def _regular(file: BinaryIO, what: str, path: Path) -> os.stat_result:
     return found
 
 
-def read_json(path: Path) -> Any:
-    """What a JSON file holds; raises `ArenaError` if it is none, or too deep."""
+def check_own(directory: Path) -> None:
+    """Raise `ArenaError` unless all that lies in a run directory is files and folders of its own."""
+    for folder, folders, names in os.walk(directory):
+        for name in (*folders, *names):
+            own_file(Path(folder), name)
+
+
+def read_whole(path: Path, most: int = LARGEST) -> bytes:
+    """What a file holds; raises `ArenaError` if it can't be read, or has more than `most` bytes."""
     try:
-        return json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise ArenaError(f"can't read {path}: {getattr(error, 'strerror', None) or 'not JSON'}") from None
+        with open(path, "rb") as file:
+            data = file.read(most + 1)
+    except OSError as error:
+        raise ArenaError(f"can't read {path}: {error.strerror}") from None
+    if len(data) > most:
+        raise ArenaError(f"can't read {path}: it is larger than {most:,} bytes")
+    return data
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds; raises `ArenaError` if it is none, too large or too deep."""
+    data = read_whole(path)
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise ArenaError(f"can't read {path}: not JSON") from None
 
 
 def read_secret(path: Path | None, variable: str, what: str, otherwise: str) -> bytes:

@@ -208,3 +208,50 @@ def test_a_run_of_agents(monkeypatch, capsys, agents_run, tmp_path, name, reader
         return
     refused(monkeypatch, capsys, arguments, message)
     assert not (tmp_path / "page.html").exists()
+
+
+def lies_there(name, target, elsewhere):
+    """A link of a run in which no episode has begun."""
+
+    def forge(run):
+        for episode in (0, 1):
+            shutil.rmtree(run / f"episode-00{episode}")
+        (run / name).parent.mkdir(parents=True, exist_ok=True)
+        (run / name).symlink_to(elsewhere / target)
+
+    return forge
+
+
+OF_CLIENTS = {
+    "the folder": ("episode-000/claude", "folder"),
+    "the conversation": ("episode-000/claude/conversation.json", "folder/conversation.json"),
+    "what a start says": ("episode-000/claude/turn-000.out", "folder/precious"),
+    "how a start fails": ("episode-000/claude/turn-000.err", "folder/precious"),
+}
+
+
+@pytest.mark.parametrize("verb", ["run", "check"])
+@pytest.mark.parametrize("name", OF_CLIENTS)
+def test_links_among_the_files_of_a_client(monkeypatch, capsys, agents_run, tmp_path, name, verb):
+    run = Path(shutil.copytree(agents_run, tmp_path / "run"))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for held in ("conversation.json", "precious"):
+        (folder / held).write_text("precious")
+    client = tmp_path / "bin" / "claude"
+    client.parent.mkdir()
+    client.write_text("#!/bin/sh\necho forged\necho forged >&2\n")
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{client.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    lies_there(*OF_CLIENTS[name], tmp_path)(run)
+    if verb == "run":
+        refused(monkeypatch, capsys, AGENT_READERS["run"](run, tmp_path), "is a link")
+    else:
+        code, out, err = arena(monkeypatch, capsys, "agent", "check", str(run))
+        assert (code, err) == (1, "")
+        assert "is a link" in out.replace("\n", "")
+    assert {path.name: path.read_text() for path in folder.iterdir()} == {
+        "conversation.json": "precious",
+        "precious": "precious",
+    }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from arena_jax.errors import ArenaError
+from arena_jax.files import check_own
 from arena_jax.llm.runs import SCORED, Played, confirm_episode, played_episodes, read_run, run_environment, run_seeds
 from arena_jax.version import __version__
 
@@ -15,9 +16,10 @@ def problems_of(directory: Path, on_episode: Callable[[int], None] = lambda coun
     """What keeps a run from being submitted, a line each; none if it is valid.
 
     A replay holds the journal against the world of its seed, and its header against the prompt and the tools that this
-    version has for that world. on_episode: called with 1 for each journal that was looked at.
+    version has for that world. No file may be a link. on_episode: called with 1 for each journal that was looked at.
     """
     try:
+        check_own(directory)
         run = read_run(directory)
         if run["arena_jax"] != __version__:
             return [f"it was made with arena_jax {run['arena_jax']}: check it with that version, this is {__version__}"]

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from arena_jax.errors import ArenaError
-from arena_jax.files import user_folder, write_atomic
+from arena_jax.files import own_file, read_json, read_whole, user_folder, write_atomic
 from arena_jax.llm.clients.client import Client, Setup, Turn
 from arena_jax.llm.journal import AGENT_STOPPED, INFRA_ERROR, plain
 from arena_jax.llm.run_file import read_run
@@ -116,8 +116,8 @@ class _Driver:
         self._program, self._client, self._on_month = program, client, on_month
         self._directory, self._episode, self._setup = directory, episode, setup
         self._journal = journal_path(directory, episode)
-        self._outputs = self._journal.parent / client.program
-        self._file = self._outputs / "conversation.json"
+        self._outputs = own_file(self._journal.parent, client.program)
+        self._file = own_file(self._outputs, "conversation.json")
         told = self._remembered()
         self.conversation: str = told["conversation"]
         self._counted: dict[str, int] = told["tokens"]  # of the conversation
@@ -143,8 +143,8 @@ class _Driver:
         environment = {**setup.variables, **self._client.environment(setup)}
         command = [self._program, *self._client.arguments(setup, message, self.conversation)]
         number = len(list(self._outputs.glob("turn-*.out")))
-        out, err = self._output(number), self._output(number).with_suffix(".err")
-        with open(out, "wb") as stdout, open(err, "wb") as stderr:
+        out, err = self._output(number, "out"), self._output(number, "err")
+        with open(out, "xb") as stdout, open(err, "xb") as stderr:  # made here: no link is followed
             process = subprocess.Popen(
                 command,
                 env=environment,
@@ -157,19 +157,20 @@ class _Driver:
             hung = self._watched(process, (out, err, self._journal))
         turn = self._heard(number)
         if hung or process.returncode:
-            said = err.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            said = read_whole(err).decode(errors="replace").strip().splitlines()
             reason = hung or f"exit code {process.returncode}"
             turn.failure = ": ".join(part for part in (reason, turn.failure, said[-1] if said else "") if part)
         return turn
 
-    def _output(self, number: int) -> Path:
-        """What the client printed at a start."""
-        return self._outputs / f"turn-{number:03d}.out"
+    def _output(self, number: int, kind: str) -> Path:
+        """What the client printed at a start, on its standard output ("out") or error ("err")."""
+        return own_file(self._outputs, f"turn-{number:03d}.{kind}")
 
     def _heard(self, number: int) -> Turn:
         """What the output of a start says; its conversation is the one to go on with."""
+        path = self._output(number, "out")
         try:
-            turn = self._client.read(self._output(number).read_text(encoding="utf-8", errors="replace"))
+            turn = self._client.read(read_whole(path).decode(errors="replace"))
             if not isinstance(turn.conversation, str):
                 raise TypeError
         except (AttributeError, TypeError, KeyError, ValueError, RecursionError):  # it has another shape than known
@@ -243,8 +244,8 @@ class _Driver:
     def _remembered(self) -> dict[str, Any]:
         blank: dict[str, Any] = {"conversation": "", "tokens": {}, "starts": 0, "calls": 0, "owed": False}
         try:
-            told = json.loads(self._file.read_bytes())
-        except (OSError, ValueError):
+            told = read_json(self._file)
+        except ArenaError:
             return blank
         is_sound = isinstance(told, dict) and all(type(told.get(name)) is type(value) for name, value in blank.items())
         return told if is_sound else blank
