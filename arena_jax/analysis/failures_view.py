@@ -65,7 +65,7 @@ def failures_tables(found: Sequence[Failures], title: str, months: Sequence[int]
     tables: list[Table] = []
     for one in found:
         heading = escape(failures_heading(one))
-        table = plain_table(f"{title}\n{heading}" if not tables else heading)
+        table = plain_table(f"{escape(title)}\n{heading}" if not tables else heading)
         rows = failures_rows(one)
         for name in rows[0]:
             table.add_column(name, justify="left" if name == "" else "right", overflow="fold")

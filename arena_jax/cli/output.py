@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from arena_jax.analysis.sources import Sources, count_episodes, read_sources
@@ -36,10 +37,10 @@ def print_json(value: Any) -> None:
 def run_title(
     seed: int, env_set: Sequence[str] | None, scenario: Path | None = None, worlds: Worlds | None = None
 ) -> str:
-    """What was played, for the title of a table."""
+    """What was played, as rich's markup for the title of a table."""
     where = f"{worlds.count:,} {worlds.about['kind']} worlds, " if worlds else f"{scenario}, " if scenario else ""
     changed = "".join(f", {pair}" for pair in env_set or [])
-    return f"{ENVIRONMENTS[0]}, arena_jax {__version__}, {where}seed {seed}{changed}"
+    return escape(f"{ENVIRONMENTS[0]}, arena_jax {__version__}, {where}seed {seed}{changed}")
 
 
 def run_about(

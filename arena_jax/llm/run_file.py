@@ -19,6 +19,19 @@ def _is_printable(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= 200 and value.isprintable()
 
 
+def _is_tool(value: Any) -> bool:
+    """Whether a value is a tool as MCP lists it (`arena_jax.llm.tool_schemas.formatted`)."""
+    return (
+        isinstance(value, dict)
+        and value.keys() == {"name", "description", "inputSchema", "annotations"}
+        and _is_printable(value["name"])
+        and isinstance(value["description"], str)
+        and isinstance(value["inputSchema"], dict)
+        and isinstance(value["annotations"], dict)
+        and all(isinstance(hint, bool) for hint in value["annotations"].values())
+    )
+
+
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "arena_jax": _is_printable,
     "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
@@ -28,6 +41,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
         value is None
         or (
             isinstance(value, dict)
+            and "kind" in value
             and all(_is_printable(name) and _is_printable(str(fact)) for name, fact in value.items())
         )
     ),
@@ -36,7 +50,7 @@ _SOUND: dict[str, Callable[[Any], bool]] = {
     "parameters_sha256": _is_printable,
     "trajectories_sha256": lambda value: isinstance(value, list) and all(map(_is_printable, value)),
     "system_prompt": lambda value: isinstance(value, str),
-    "tools": lambda value: isinstance(value, list) and all(isinstance(tool, dict) for tool in value),
+    "tools": lambda value: isinstance(value, list) and all(map(_is_tool, value)),
 }
 
 
