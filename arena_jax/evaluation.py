@@ -18,6 +18,7 @@ from arena_jax.arena import Arena
 from arena_jax.batch_play import DEFAULT_BATCH, Months, check_recordable, rollout
 from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count
+from arena_jax.folders import clear_left, policy_folder
 from arena_jax.parts import (
     FORMAT,
     MANIFEST,
@@ -25,7 +26,6 @@ from arena_jax.parts import (
     check_run,
     open_run,
     parse_shard,
-    policy_folder,
     read_part,
     what_plays,
     write_part,
@@ -179,6 +179,8 @@ class Job:
         for spec, outcome in self.parts(out, shard, on_progress, is_played):
             tallies[spec].add(outcome)
             on_part(spec, outcome)
+        if out is not None:
+            clear_left(Path(out), self.policies)
         return {spec: found.estimates() for spec, found in tallies.items()}
 
 

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import stat
 import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +18,7 @@ from arena_jax.errors import ArenaError
 
 HALF = ".half-"  # prefix of a file that is being written
 LARGEST = 2**28  # bytes of a file that is read as one piece: many times what a journal of all months has
+_LONGEST_WRITE = 86_400  # seconds after which a half of another machine, which can't be asked, is given up
 # bytes of a secret: 16 random bytes in hex, 128 bits; a shorter one could be guessed
 SHORTEST_SECRET, LONGEST_SECRET = 32, 4096
 _ADVICE = "python -c 'import secrets; print(secrets.token_hex(32))' prints a good one"
@@ -20,23 +26,74 @@ _ADVICE = "python -c 'import secrets; print(secrets.token_hex(32))' prints a goo
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o644) -> None:
     """Write a file whole or not at all, with its permissions; raises `ArenaError` if the folder can't be written."""
+    with _half(path, data, mode) as half:
+        half.replace(path)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write a file whole unless there is one; of several processes that write it at once, one does.
+
+    Raises `ArenaError` if the folder can't be written.
+    """
+    with _half(path, data, 0o644) as half:
+        try:
+            os.link(half, path)
+        except FileExistsError:
+            pass
+        except OSError:  # a file system without hard links
+            if not path.exists():
+                half.replace(path)
+
+
+@contextmanager
+def _half(path: Path, data: bytes, mode: int) -> Iterator[Path]:
+    """A file with the data of `path`, on disk beside it, that is to take its place."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f"{HALF}{path.name}-", dir=path.parent)
+        prefix = f"{HALF}{path.name}-{_machine()}-{os.getpid()}-"
+        handle, name = tempfile.mkstemp(prefix=prefix, dir=path.parent)
     except OSError as error:
         raise ArenaError(f"can't write to {path.parent}: {error.strerror}") from None
-    temporary = Path(name)
+    half = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(mode)
-        temporary.replace(path)
+        half.chmod(mode)
+        yield half
     except OSError as error:
         raise ArenaError(f"can't write {path}: {error.strerror}") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        half.unlink(missing_ok=True)
+
+
+def clear_halves(folder: Path, name: str = "") -> None:
+    """Remove the halves in a folder, of files whose names begin with `name`, that nobody is writing any more."""
+    for half in folder.glob(f"{HALF}{name}*"):
+        if not _is_written(half):
+            half.unlink(missing_ok=True)
+
+
+def _is_written(half: Path) -> bool:
+    """Whether a living process of this machine is writing it, or another machine began to less than a day ago."""
+    found = re.search(r"-(\w+)-([0-9]+)-\w+$", half.name)
+    if found is None:
+        return False
+    try:
+        if found[1] != _machine() or os.name != "posix":
+            return time.time() - half.lstat().st_mtime < _LONGEST_WRITE
+        os.kill(int(found[2]), 0)
+    except PermissionError:  # somebody else's
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _machine() -> str:
+    """This machine's name, as it stands in the names of halves."""
+    return re.sub(r"\W", "_", platform.node()) or "_"
 
 
 def check_folder(path: Path) -> None:
@@ -96,15 +153,15 @@ def check_own(directory: Path) -> None:
             own_file(Path(folder), name)
 
 
-def read_whole(path: Path, most: int = LARGEST) -> bytes:
-    """What a file holds; raises `ArenaError` if it can't be read, or has more than `most` bytes."""
+def read_whole(path: Path, what: str = "file") -> bytes:
+    """What a file holds; raises `ArenaError`, which calls it `what`, if it can't be read or exceeds `LARGEST` bytes."""
     try:
         with open(path, "rb") as file:
-            data = file.read(most + 1)
+            data = file.read(LARGEST + 1)
     except OSError as error:
-        raise ArenaError(f"can't read {path}: {error.strerror}") from None
-    if len(data) > most:
-        raise ArenaError(f"can't read {path}: it is larger than {most:,} bytes")
+        raise ArenaError(f"can't read {what} {path}: {error.strerror}") from None
+    if len(data) > LARGEST:
+        raise ArenaError(f"can't read {what} {path}: it is larger than {LARGEST:,} bytes")
     return data
 
 

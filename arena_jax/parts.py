@@ -12,7 +12,6 @@ the number of an episode's world. Every file is written under a temporary name a
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +24,8 @@ import numpy as np
 
 from arena_jax.arena import Arena
 from arena_jax.errors import ArenaError, check_count, printable
-from arena_jax.files import HALF, own_file, read_json, write_atomic
+from arena_jax.files import own_file, read_json, write_atomic
+from arena_jax.folders import open_folder, policy_folder
 from arena_jax.policies import source_digest
 from arena_jax.scenario import MAX_HORIZON, digest
 from arena_jax.structs import Record
@@ -36,8 +36,15 @@ MAX_WORLD_EPISODES = 64 * PART  # of one of several worlds: a part holds whole w
 MAX_EPISODES = 2**32 - 2  # indices are 32-bit words, and the last two are not for episodes
 MANIFEST = "manifest.json"
 FORMAT = 3
-_HUGE = 1e18  # above any figure of a record or parameter
+HUGE = 1e18  # above any figure of a record or parameter
+_MOST_BYTES, _ROWS_OF_FOOTER = 16, 256  # of a number in a Parquet file; what its heads and foot take, in rows
+MAX_CELLS = 2**28  # episodes by months that are read together: 2 GiB
 _LONGEST = 1_000  # characters of a text in a manifest, or of a value in a message
+# the fields of a record that are no counts
+_REAL = {
+    "score", "revenue_ttm", "cash", "debt", "requested_equity", "requested_debt", "received_equity", "received_debt",
+    "cash_peak", "cash_trough", "shares", "ownership_kept", "value_per_share", "value_kept",
+}  # fmt: skip
 Months = dict[str, np.ndarray]
 # manifest fields in which one run may differ: always the machine, between shards their share
 _MACHINE, _SHARD = ("device",), ("device", "shard")
@@ -83,11 +90,6 @@ class Split:
         return folder / f"{kind}-{start // self.part:06d}.parquet"
 
 
-def policy_folder(number: int, spec: str) -> str:
-    """Folder of a run's policy: its place in the run and a readable part of its spec."""
-    return f"{number:02d}-{re.sub(r'[^A-Za-z0-9.=+-]+', '_', spec)[:60]}"
-
-
 def write_columns(path: Path, columns: dict[str, np.ndarray]) -> None:
     """Write arrays of one length as a Parquet file, whole or not at all."""
     import pyarrow as pa
@@ -122,49 +124,68 @@ def read_part(folder: Path, split: Split, start: int, *, with_months: bool = Fal
     if not np.array_equal(columns.pop("episode"), np.arange(start, start + episodes)):
         raise ArenaError(f"{path} does not hold episodes {start} to {start + episodes - 1}; delete it and run again")
     for name, values in columns.items():
-        limit = MAX_HORIZON if "month" in name else _HUGE
-        if (values.dtype == bool) != (name == "survived") or np.abs(values.astype(np.float64)).max() > limit:
+        if not _is_figure(name, values):
             raise ArenaError(f"{path} holds no records of episodes: column {name}; delete it and run again")
     return Record(**columns)
 
 
-def read_months(folder: Path, split: Split, start: int, field: str) -> np.ndarray:
-    """A recorded field of the part that begins with `start`: float64[n, months], NaN where no month was played.
+def _is_figure(name: str, values: np.ndarray) -> bool:
+    """Whether a column can be that field of records."""
+    if name == "survived":
+        return values.dtype == bool
+    if name in _REAL:
+        return values.dtype.kind == "f" and bool(np.abs(values).max() <= HUGE)
+    least = 1 if name == "months_played" else -1 if name.endswith("_month") else 0
+    most = MAX_HORIZON if "month" in name else HUGE
+    return values.dtype.kind in "iu" and bool(least <= values.min() and values.max() <= most)
 
-    Raises `ArenaError` if the file is missing or not of that part.
+
+def read_months(
+    folder: Path, split: Split, start: int, recorded: Sequence[str], field: str, played: np.ndarray
+) -> np.ndarray:
+    """One of the recorded fields of the part that begins with `start`: float64[n, months], NaN where none was played.
+
+    played: int[n] months of its episodes, as their records have them. Raises `ArenaError` if the file is missing, not
+    of that part, or too large to be read.
+    """
+    path, width = _own(split.path(folder, "months", start)), int(played.max())
+    if len(played) * width > MAX_CELLS:
+        raise ArenaError(f"{path} may hold {len(played):,} episodes of {width:,} months: too many to read together")
+    keys = ("episode", "month")
+    columns = read_columns(path, (*keys, field), int(played.sum()), (*keys, *recorded))
+    episode = np.repeat(np.arange(len(played)), played)
+    month = np.arange(len(episode)) - np.repeat(np.cumsum(played) - played, played)
+    if not np.array_equal(columns["episode"], start + episode) or not np.array_equal(columns["month"], month):
+        last = start + len(played) - 1
+        raise ArenaError(f"{path} does not hold episodes {start} to {last} month by month; delete it and run again")
+    months = np.full((len(played), width), np.nan)
+    months[episode, month] = columns[field]
+    return months
+
+
+def read_columns(
+    path: Path, names: Sequence[str], rows: int, there: Sequence[str] | None = None
+) -> dict[str, np.ndarray]:
+    """Columns of a Parquet file of so many rows, each of bools or finite numbers; raises `ArenaError` for another file.
+
+    there: all the columns that it must have, if more than those that are read.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path, episodes = _own(split.path(folder, "months", start)), split.size(start)
+    there = names if there is None else there
     try:
-        with pq.ParquetFile(path) as file:
-            if file.metadata.num_rows > episodes * MAX_HORIZON:
-                raise KeyError
-            table = file.read(columns=["episode", "month", field])
-        row, month, values = (_column(path, table, name) for name in ("episode", "month", field))
-    except (OSError, KeyError, pa.ArrowException):
-        raise ArenaError(f"{path} is not a readable file of months with {field}; delete it and run again") from None
-    if len(table) == 0 or {row.dtype.kind, month.dtype.kind} - set("iu"):
-        raise ArenaError(f"{path} does not hold months of episodes; delete it and run again")
-    row, month = row.astype(np.int64) - start, month.astype(np.int64)
-    if row.min() < 0 or row.max() >= episodes or month.min() < 0 or month.max() >= MAX_HORIZON:
-        raise ArenaError(f"{path} does not hold episodes {start} to {start + episodes - 1}; delete it and run again")
-    months = np.full((episodes, month.max() + 1), np.nan)
-    months[row, month] = values
-    return months
-
-
-def read_columns(path: Path, names: Sequence[str], rows: int) -> dict[str, np.ndarray]:
-    """The columns of a Parquet file, each of bools or finite numbers; raises `ArenaError` if it holds anything else."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
+        if path.stat().st_size > _MOST_BYTES * (rows + _ROWS_OF_FOOTER) * len(there):
+            raise ArenaError(f"{path} is larger than {rows} rows of {there[0]}, ... are; delete it and run again")
         with pq.ParquetFile(path) as file:  # what it holds is looked at before it is read
-            if file.schema_arrow.names != list(names) or file.metadata.num_rows != rows:
-                raise ArenaError(f"{path} does not hold {rows} rows of {names[0]}, ...; delete it and run again")
-            table = file.read()
+            schema, told = file.schema_arrow, file.metadata
+            held = sum(told.row_group(i).num_rows for i in range(told.num_row_groups))
+            if schema.names != list(there) or not held == told.num_rows == rows:
+                raise ArenaError(f"{path} does not hold {rows} rows of {there[0]}, ...; delete it and run again")
+            plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+            if odd := [name for name in names if not any(is_one(schema.field(name).type) for is_one in plain)]:
+                raise _no_numbers(path, odd[0])
+            table = file.read(columns=list(names))
     except (OSError, pa.ArrowException):
         raise ArenaError(f"{path} is not a readable part file; delete it and run again") from None
     return {name: _column(path, table, name) for name in names}
@@ -180,8 +201,12 @@ def _column(path: Path, table: Any, name: str) -> np.ndarray:
     column = table[name]
     values = column.to_numpy() if column.null_count == 0 else np.empty(1, dtype=object)
     if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
-        raise ArenaError(f"{path}: column {name} does not hold finite numbers; delete it and run again")
+        raise _no_numbers(path, name)
     return values
+
+
+def _no_numbers(path: Path, name: str) -> ArenaError:
+    return ArenaError(f"{path}: column {name} does not hold finite numbers; delete it and run again")
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -218,7 +243,7 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, bool | int | float) and abs(value) <= _HUGE
+    return isinstance(value, bool | int | float) and abs(value) <= HUGE
 
 
 def parse_shard(text: Any) -> tuple[int, int]:
@@ -299,23 +324,8 @@ def check_run(directory: Path, manifest: dict[str, Any]) -> None:
 
 
 def open_run(directory: Path, manifest: dict[str, Any]) -> None:
-    """Create the run directory, or check that the one there is of the same run; clears what a kill left."""
-    if (directory / MANIFEST).exists():
-        check_run(directory, manifest)
-        names = [policy_folder(number, spec) for number, spec in enumerate(manifest["policies"])]
-        folders = [own_file(directory, name) for name in names]
-        _clear([half for folder in folders for half in folder.glob(f"{HALF}*")])
-    _clear(list(directory.glob(f"{HALF}{MANIFEST}-*")))
-    if (directory / MANIFEST).exists():
-        return
-    if directory.is_dir() and any(directory.iterdir()):
-        raise ArenaError(f"{directory} is not empty and not a run directory; choose another folder")
-    write_atomic(directory / MANIFEST, (json.dumps(manifest, indent=2) + "\n").encode())
-
-
-def _clear(halves: Sequence[Path]) -> None:
-    for half in halves:
-        half.unlink(missing_ok=True)
+    """Create the run directory, or check that the one there is of the same run (`open_folder`)."""
+    open_folder(directory, MANIFEST, manifest, check_run)
 
 
 def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
@@ -341,14 +351,18 @@ def merge_runs(directories: Sequence[Path], out: Path) -> dict[str, Any]:
         if len(holders) > 1:
             raise ArenaError(f"{name} is in both {holders[0]} and {holders[1]}")
         sources[name] = holders[0] / name
-    split = manifest_split(merged)
+    split, recorded = manifest_split(merged), merged["record"]
     for number, spec in enumerate(merged["policies"]):
-        for start in split.starts():
-            file = sources[split.path(Path(policy_folder(number, spec)), "part", start)]
-            read_part(file.parent, split, start)  # damaged files are refused
+        name = Path(policy_folder(number, spec))
+        for start in split.starts():  # damaged files are refused
+            part = read_part(sources[split.path(name, "part", start)].parent, split, start)
+            assert part is not None, "its file is among the sources"
+            for field in recorded:
+                folder = sources[split.path(name, "months", start)].parent
+                read_months(folder, split, start, recorded, field, part.months_played)
     open_run(out, merged)
     for name, file in sources.items():
-        write_atomic(out / name, file.read_bytes())
+        write_atomic(out / name, file.read_bytes())  # of no more bytes than its rows take
     return merged
 
 

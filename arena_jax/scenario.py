@@ -21,6 +21,7 @@ import numpy as np
 
 from arena_jax.data import data_path
 from arena_jax.errors import ArenaError
+from arena_jax.files import read_whole
 
 HORIZON = 132  # months, paper section 4.1
 MAX_HORIZON = 12_000  # months
@@ -110,12 +111,12 @@ def read_columns(path: Path, horizon: int | None = None) -> dict[str, np.ndarray
     horizon: months to read from the start, else all, which must be 132 or more.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").rstrip().splitlines()
+        lines = read_whole(path, "trajectory").decode("utf-8-sig").rstrip().splitlines()
         reader = csv.DictReader(lines)
         rows = list(reader)
         header = reader.fieldnames or []
-    except OSError as error:
-        raise ArenaError(f"can't read trajectory {path}: {error.strerror}") from None
+    except ArenaError:
+        raise
     except (ValueError, csv.Error):  # undecodable, or no path at all
         raise ArenaError(f"can't read trajectory {str(path)!r}: not a CSV text file") from None
     blank = [number for number, line in enumerate(lines, 1) if not line.strip()]

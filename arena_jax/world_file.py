@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from arena_jax.errors import ArenaError, check_count, shown, unknown
-from arena_jax.files import write_atomic
+from arena_jax.files import read_whole, write_atomic
 from arena_jax.params import FIELDS, make_params
 from arena_jax.scenario import COLUMNS, MAX_HORIZON, Scenario, make_scenario, read_columns
 
@@ -70,9 +70,9 @@ def table_of(path: Path) -> Any:
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
-    except OSError as error:
-        raise ArenaError(f"can't read world {path}: {error.strerror}") from None
+        return tomllib.loads(read_whole(path, "world").decode("utf-8-sig"))
+    except ArenaError:
+        raise
     except tomllib.TOMLDecodeError as error:
         raise ArenaError(f"{path} is not TOML: {str(error).splitlines()[0]}") from None
     except (ValueError, RecursionError):

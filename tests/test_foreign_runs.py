@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from test_cli import arena
+
+from arena_jax import files, parts
+from arena_jax.cli import main
+from arena_jax.llm import journal
 
 NEVER, LATE = "00-never-raise", "01-late-raiser"
 PART, MONTHS = f"{NEVER}/part-000000.parquet", f"{NEVER}/months-000000.parquet"
@@ -72,6 +77,34 @@ def none(values):
     return [None, *values[1:].tolist()]
 
 
+def dictionary(run):
+    """Text that would be far larger than the file, once it is read."""
+    table = pq.read_table(run / PART)
+    made = pa.array(["much" * 1000] * len(table)).dictionary_encode()
+    pq.write_table(table.set_column(table.column_names.index("score"), "score", made), run / PART)
+
+
+def padded(name):
+    """A gap between what a file begins with and its foot, that takes no room on the disk."""
+
+    def forge(run):
+        data = (run / name).read_bytes()
+        with open(run / name, "wb") as file:
+            file.write(data[:4])
+            file.seek(10**11)
+            file.write(data[4:])
+
+    return forge
+
+
+def doubled(name):
+    def forge(run):
+        table = pq.read_table(run / name)
+        pq.write_table(pa.concat_tables([table, table]), run / name)
+
+    return forge
+
+
 ESCAPE = "\x1b[2J\nforged"
 SIMULATED = {
     "traversal in a policy": (manifest(policies=["../../elsewhere", "late-raiser"]), "missing|another run"),
@@ -105,6 +138,13 @@ SIMULATED = {
     "a giant month": (column(PART, months_played=first(2**31 - 1)), "column months_played"),
     "numbers for survivals": (column(PART, survived=lambda values: values.astype(np.int32)), "column survived"),
     "other episodes": (column(PART, episode=lambda values: values[::-1]), "does not hold episodes"),
+    "a dictionary of text": (dictionary, "column score"),
+    "negative months": (column(PART, months_played=lambda values: np.full_like(values, -5)), "column months_played"),
+    "no month at all": (column(PART, months_played=first(0)), "column months_played"),
+    "half a month": (column(PART, months_survived=first(0.5, np.float64)), "column months_survived"),
+    "negative calls": (column(PART, actions=first(-1)), "column actions"),
+    "more bytes than rows": (padded(PART), "is larger than"),
+    "more rows than episodes": (doubled(PART), "does not hold 200 rows"),
 }
 # what only they read who show cash by month
 IN_MONTHS = {
@@ -113,7 +153,16 @@ IN_MONTHS = {
     "cash of text": (column(MONTHS, cash=as_text), "column cash"),
     "no number in cash": (column(MONTHS, cash=first(np.nan)), "column cash"),
     "another episode": (column(MONTHS, episode=first(2**31)), "does not hold episodes"),
+    "a month left out": (
+        column(MONTHS, month=lambda values: np.where(values == 3, 4, values)),
+        "does not hold episodes",
+    ),
+    "a month too many": (doubled(MONTHS), "does not hold"),
+    "more bytes than months": (padded(MONTHS), "is larger than"),
+    "other fields": (manifest(record=["cash", "debt"]), "does not hold"),
+    "endless months": (column(PART, months_played=first(12_000)), "too many to read together"),
 }
+MONTH_READERS = ("report", "merge")
 EVALUATE = ["evaluate", "--policy", "never-raise", "--policy", "late-raiser", "--episodes", "200", "--seed", "3"]
 READERS = {
     "report": lambda run, out: ["report", run, "--out", out / "page.html"],
@@ -147,12 +196,99 @@ def test_a_simulated_run(monkeypatch, capsys, simulated_run, tmp_path, name, rea
     assert not (tmp_path / "page.html").exists() and not (tmp_path / "merged").exists()
 
 
+@pytest.mark.parametrize("reader", MONTH_READERS)
 @pytest.mark.parametrize("name", IN_MONTHS)
-def test_months_of_a_simulated_run(monkeypatch, capsys, simulated_run, tmp_path, name):
+def test_months_of_a_simulated_run(monkeypatch, capsys, simulated_run, tmp_path, name, reader):
     run = Path(shutil.copytree(simulated_run, tmp_path / "run"))
+    monkeypatch.setattr(parts, "MAX_CELLS", 2**20)
     forge, message = IN_MONTHS[name]
     forge(run)
-    refused(monkeypatch, capsys, READERS["report"](run, tmp_path), message)
+    refused(monkeypatch, capsys, READERS[reader](run, tmp_path), message)
+
+
+@pytest.mark.parametrize("reader", ["report", "failures"])
+def test_a_version_that_reads_like_markup(monkeypatch, capsys, simulated_run, tmp_path, reader):
+    run = Path(shutil.copytree(simulated_run, tmp_path / "run"))
+    manifest(arena_jax="[/x]", policies=["never-raise", "late-raiser"])(run)
+    code, out, err = arena(monkeypatch, capsys, *map(str, READERS[reader](run, tmp_path)))
+    assert (code, err) == (0, "")
+    assert "[/x]" in (out if reader == "failures" else (tmp_path / "page.html").read_text())
+
+
+def test_files_that_are_too_large(monkeypatch, capsys, simulated_run, agents_run, tmp_path):
+    """Sparse files of 100 GB, and one that is only just too large: read in no part that would fill the memory."""
+    simulated, agents = (Path(shutil.copytree(run, tmp_path / run.parent.name)) for run in (simulated_run, agents_run))
+    monkeypatch.setattr(files, "LARGEST", 2**22)
+    monkeypatch.setattr(journal, "LARGEST", 2**22)
+    for run, name, reader in (
+        (simulated, "manifest.json", READERS["report"]),
+        (agents, "episode-000/journal.jsonl", AGENT_READERS["replay"]),
+        (agents, "episode-000/journal.jsonl", AGENT_READERS["scripted"]),
+        (agents, "seeds.json", AGENT_READERS["replay"]),
+        (agents, "run.json", AGENT_READERS["list"]),
+    ):
+        held = (run / name).read_bytes()
+        for size in (10**11, 2**22 + 1):
+            os.truncate(run / name, size)
+            refused(monkeypatch, capsys, reader(run, tmp_path), "larger than")
+        (run / name).write_bytes(held)
+
+
+def test_the_kind_of_a_column_is_looked_at_before_it_is_read(monkeypatch, capsys, simulated_run, tmp_path):
+    run, read = Path(shutil.copytree(simulated_run, tmp_path / "run")), []
+    dictionary(run)
+    monkeypatch.setattr(pq.ParquetFile, "read", lambda *_, **__: read.append(1))
+    refused(monkeypatch, capsys, READERS["failures"](run, tmp_path), "column score")
+    assert not read
+
+
+def test_too_little_memory_is_one_line(monkeypatch, capsys, simulated_run, tmp_path):
+    def none_left(*_):
+        raise MemoryError
+
+    monkeypatch.setattr(np, "concatenate", none_left)
+    refused(monkeypatch, capsys, READERS["failures"](simulated_run, tmp_path), "not enough memory")
+
+
+@pytest.fixture(scope="module")
+def grid_run(tmp_path_factory):
+    """A folder of a grid, and the command that goes on with it."""
+    out = tmp_path_factory.mktemp("grids") / "g"
+    command = ["sensitivity", "--policy", "never-raise", "--param", "noise=0:2:2", "--episodes", "20", "--out"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["arena-jax", *command, str(out)])
+        with pytest.raises(SystemExit) as stopped:
+            main()
+    assert not stopped.value.code
+    return out, command
+
+
+CHUNK = f"{NEVER}/chunk-000001.parquet"
+GRIDS = {
+    "a linked grid": (linked("grid.json", "/dev/zero"), "is a link"),
+    "a linked folder": (linked(NEVER), "is a link"),
+    "a linked chunk": (linked(CHUNK), "is a link"),
+    "no end of brackets": (lambda run: (run / "grid.json").write_text("[" * 10**5), "can't read"),
+    "a list for a grid": (lambda run: (run / "grid.json").write_text("[]"), "another grid"),
+    "five companies in one": (column(CHUNK, full_survival=first(5)), "holds no metrics"),
+    "half a company": (column(CHUNK, full_survival=first(0.5)), "holds no metrics"),
+    "a giant score": (column(CHUNK, score=first(1e300)), "holds no metrics"),
+    "negative months": (column(CHUNK, months=first(-1)), "holds no metrics"),
+    "giant months": (column(CHUNK, months=first(1e9)), "holds no metrics"),
+    "no number": (column(CHUNK, score=first(np.nan)), "column score"),
+    "text": (column(CHUNK, score=as_text), "column score"),
+    "other episodes": (column(CHUNK, episode=lambda values: values[::-1]), "other environments or episodes"),
+    "more bytes than rows": (padded(CHUNK), "is larger than"),
+}
+
+
+@pytest.mark.parametrize("name", GRIDS)
+def test_a_grid(monkeypatch, capsys, grid_run, tmp_path, name):
+    out, command = grid_run
+    grid = Path(shutil.copytree(out, tmp_path / "g"))
+    forge, message = GRIDS[name]
+    forge(grid)
+    refused(monkeypatch, capsys, [*command, grid, "--json"], message)
 
 
 AGENTS = {
@@ -167,6 +303,10 @@ AGENTS = {
     "traversal in a world": (lambda run: rewritten(run, world="../../world.toml"), "field world"),
     "an escape sequence": (lambda run: rewritten(run, arena_jax=ESCAPE), "field arena_jax"),
     "no end of brackets": (lambda run: (run / "run.json").write_text("[" * 10**5), "can't read"),
+    "no tool": (lambda run: rewritten(run, tools=[{}]), "field tools"),
+    "a tool without a schema": (lambda run: rewritten(run, tools=[{"name": "pass"}]), "field tools"),
+    "worlds without a kind": (lambda run: rewritten(run, scenarios={}), "field scenarios"),
+    "worlds of another kind": (lambda run: rewritten(run, scenarios={"x": 1}), "field scenarios"),
 }
 OF_JOURNALS = ("a linked episode", "a linked journal", "a pipe")
 AGENT_READERS = {
@@ -180,9 +320,12 @@ AGENT_READERS = {
     "replay": lambda run, out: ["replay", run],
     "failures": lambda run, out: ["failures", run],
     "report": lambda run, out: ["report", run, "--out", out / "page.html"],
+    "check": lambda run, out: ["agent", "check", run],
+    "play": lambda run, out: ["play", run],
+    "verify": lambda run, out: ["scenario", "verify", run],
 }
-# what tells of a damaged journal and goes on, and what reads none before its first call
-TELLING, UNREAD = {"list", "score"}, {"config", "mcp"}
+# what tells of a damaged journal and goes on, with its exit code, and what reads none before its first call
+TELLING, UNREAD = {"list": 0, "score": 0, "check": 1}, {"config", "mcp", "verify"}
 
 
 def rewritten(run, **changes):
@@ -203,8 +346,8 @@ def test_a_run_of_agents(monkeypatch, capsys, agents_run, tmp_path, name, reader
     arguments = [str(word) for word in AGENT_READERS[reader](run, tmp_path)]
     if name in OF_JOURNALS and reader in TELLING:
         code, out, err = arena(monkeypatch, capsys, *arguments)
-        assert (code, err) == (0, "")
-        assert "damaged" in out
+        assert (code, err) == (TELLING[reader], "")
+        assert "damaged" in out or "is a link" in out
         return
     refused(monkeypatch, capsys, arguments, message)
     assert not (tmp_path / "page.html").exists()

@@ -24,7 +24,8 @@ from arena_jax.analysis.report.png import png
 from arena_jax.analysis.sources import Ground, Sources, plain_params, read_sources
 from arena_jax.analysis.table import figure as written
 from arena_jax.evaluation import evaluate
-from arena_jax.parts import Split, policy_folder, write_part
+from arena_jax.folders import policy_folder
+from arena_jax.parts import Split, write_part
 from arena_jax.scenario import default_scenario, digest
 from arena_jax.version import __version__
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import arena_jax
-from arena_jax import parts
+from arena_jax import files, folders, parts
 from arena_jax.analysis.metrics import METRICS, Moments
 from arena_jax.evaluation import evaluate
 
@@ -264,3 +264,70 @@ def test_a_folder_that_is_no_run_is_left_as_it_is(tmp_path, env):
         evaluate(env, ["never-raise"], episodes=10, out=tmp_path / "docs")
     assert (tmp_path / "docs" / "sub" / ".half-finished-thesis").read_text() == "precious"
     assert (tmp_path / "docs" / ".half-an-hour").exists()
+
+
+def half(folder, machine, process):
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f".half-part-000000.parquet-{machine}-{process}-a1_b2"
+    path.write_bytes(b"half")
+    return path
+
+
+def test_what_a_living_process_writes_is_left_alone(env, tmp_path):
+    run(env, tmp_path / "run")
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as dead:
+        pass
+    folder, here = tmp_path / "run" / "00-never-raise", files._machine()
+    living, killed = half(folder, here, os.getpid()), half(folder, here, dead.pid)
+    elsewhere, forgotten = half(folder, "elsewhere", dead.pid), half(folder, "long_ago", dead.pid)
+    os.utime(forgotten, (0, 0))
+    run(env, tmp_path / "run")
+    assert [path.exists() for path in (living, killed, elsewhere, forgotten)] == [True, False, True, False]
+
+
+def test_what_a_worker_leaves_is_gone_at_the_end(env, tmp_path):
+    with subprocess.Popen([sys.executable, "-c", "pass"]) as dead:
+        pass
+    left = []
+
+    def killed_beside(spec, part):
+        left.append(half(tmp_path / "run" / "00-never-raise", files._machine(), dead.pid))
+
+    evaluate(env, ["never-raise"], episodes=10, out=tmp_path / "run", on_part=killed_beside)
+    assert left
+    assert not any(path.exists() for path in left)
+
+
+@pytest.mark.parametrize("linkable", [True, False])
+def test_of_two_first_starts_one_makes_the_run(env, tmp_path, monkeypatch, linkable):
+    """Both have seen no manifest when the other one writes its own."""
+    write_new, out = folders.write_new, tmp_path / "run"
+
+    def write_second(path, data):
+        write_new(path, data.replace(b'"seed": 3', b'"seed": 4'))
+        write_new(path, data)
+
+    def no_links(*_):
+        raise PermissionError
+
+    if not linkable:
+        monkeypatch.setattr(os, "link", no_links)
+    monkeypatch.setattr(folders, "write_new", write_second)
+    with pytest.raises(arena_jax.ArenaError, match=r"holds another run .*seed: 4, not 3"):
+        run(env, out)
+    assert [path.name for path in out.iterdir()] == ["manifest.json"]
+
+
+def test_merged_months_are_read(env, tmp_path):
+    run(env, tmp_path / "run", record=["cash", "instrument"])
+    months = tmp_path / "run" / "00-never-raise" / "months-000001.parquet"
+    months.write_bytes(b"not parquet")
+    with pytest.raises(arena_jax.ArenaError, match=r"months-000001\.parquet is not a readable part file"):
+        parts.merge_runs([tmp_path / "run"], tmp_path / "merged")
+    assert not (tmp_path / "merged").exists()
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../secret"])
+def test_a_name_that_leads_out_of_a_run_is_refused(tmp_path, name):
+    with pytest.raises(arena_jax.ArenaError, match="is outside of"):
+        files.own_file(tmp_path, name)

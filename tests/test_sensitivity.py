@@ -345,6 +345,31 @@ def test_a_grid_that_was_interrupted_goes_on(monkeypatch, capsys, tmp_path):
     assert len(played) == 2, "what is finished is read"
 
 
+@pytest.mark.parametrize(
+    "bad", ["--seed -1", "--param delay_min=1:8:8", "--sobol 16 --seed -1", "--batch 0", "--episodes 0"]
+)
+def test_bad_values_leave_no_folder(monkeypatch, capsys, tmp_path, bad):
+    command = ["sensitivity", "--policy", "never-raise", "--out", str(tmp_path / "g")]
+    if "--sobol" in bad:
+        command += ["--param", "noise=0:2", "--param", "flash_error=0:0.1"]
+    elif "--param" not in bad:
+        command += ["--param", "noise=0:2:2"]
+    code, out, err = arena(monkeypatch, capsys, *command, *bad.split())
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert not (tmp_path / "g").exists()
+
+
+def test_what_a_kill_left_of_a_grid_is_cleared(monkeypatch, capsys, tmp_path, played_grid):
+    """While its manifest was written, or a chunk."""
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new" / ".half-grid.json-a1_b2").write_text("{")
+    assert arena(monkeypatch, capsys, *GRID, "--out", str(tmp_path / "new"))[0] == 0
+    old = shutil.copytree(played_grid, tmp_path / "old")
+    (chunk(old, 1).parent / ".half-chunk-000001.parquet-a1_b2").write_bytes(b"half")
+    assert arena(monkeypatch, capsys, *GRID, "--out", str(old))[0] == 0
+    assert not [*tmp_path.rglob(".half-*")]
+
+
 @pytest.fixture(scope="module")
 def played_grid(tmp_path_factory):
     """The folder that the command leaves."""

@@ -2,6 +2,7 @@
 
 import dataclasses
 import doctest
+import errno
 import json
 import os
 import re
@@ -607,6 +608,38 @@ def test_a_journal_is_played_by_one_process_at_a_time(env, tmp_path):
     session.close()
     with pytest.raises(arena_jax.ArenaError, match="is closed"):
         session.call("pass")
+
+
+def test_a_file_system_without_locks_is_told_from_another_process(env, tmp_path, monkeypatch):
+    def no_locks(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    with pytest.raises(arena_jax.ArenaError, match=r"can't lock journal .*: No locks available"):
+        ArenaSession(env, 0, journal=tmp_path / "journal.jsonl")
+
+
+@pytest.mark.parametrize("change", ["added", "removed"])
+def test_lines_of_another_process_are_not_written_over(env, tmp_path, change):
+    path = tmp_path / "journal.jsonl"
+    with ArenaSession(env, 0, journal=path) as session:
+        session.call("pass")
+        held = path.read_bytes()
+        changed = held + b"a line\n" if change == "added" else held[: held[:-1].rfind(b"\n") + 1]
+        path.write_bytes(changed)
+        with pytest.raises(arena_jax.ArenaError, match="was changed by another process; nothing has happened"):
+            session.call("pass")
+    assert path.read_bytes() == changed
+
+
+def test_a_journal_that_is_full_takes_no_line(env, tmp_path, monkeypatch):
+    path = tmp_path / "journal.jsonl"
+    with ArenaSession(env, 0, journal=path) as session:
+        session.call("pass")
+        monkeypatch.setattr("arena_jax.llm.journal.LARGEST", path.stat().st_size)
+        with pytest.raises(arena_jax.ArenaError, match="is full"):
+            session.call("pass")
+    assert [line["type"] for line in read_journal(path)] == ["header", "call"]
 
 
 def test_a_journal_of_something_else_is_refused(env, whole, tmp_path):

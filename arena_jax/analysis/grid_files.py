@@ -7,7 +7,6 @@ DIR/00-cash-threshold/chunk-000001.parquet   shown metrics of the first chunk, o
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,10 @@ import numpy as np
 from arena_jax.analysis.sensitivity import SHOWN, Chunk, chunk_environments, play_chunks
 from arena_jax.arena import make
 from arena_jax.errors import ArenaError
-from arena_jax.files import own_file, read_json, write_atomic
-from arena_jax.parts import differences, policy_folder, read_columns, what_plays, write_columns
-from arena_jax.scenario import digest
+from arena_jax.files import own_file, read_json
+from arena_jax.folders import open_folder, policy_folder
+from arena_jax.parts import HUGE, differences, read_columns, what_plays, write_columns
+from arena_jax.scenario import MAX_HORIZON, digest
 
 GRID = "grid.json"
 FORMAT = 1
@@ -42,14 +42,16 @@ def grid_manifest(policies: Sequence[str], settings: Mapping[str, Any]) -> dict[
 
 
 def open_grid(directory: Path, manifest: dict[str, Any]) -> None:
-    """Create a folder for a grid, or check that the one there is of the same grid."""
-    path = own_file(directory, GRID)
-    if path.exists():
-        _check(directory, manifest)
-    elif directory.is_dir() and any(directory.iterdir()):
-        raise ArenaError(f"{directory} is not empty and holds no grid; choose another folder")
-    else:
-        write_atomic(path, (json.dumps(manifest, indent=2) + "\n").encode())
+    """Create a folder for a grid, or check that the one there is of the same grid (`open_folder`)."""
+    open_folder(directory, GRID, manifest, _check)
+
+
+def _is_metric(name: str, values: np.ndarray) -> bool:
+    """Whether a column can be that metric of episodes."""
+    if name == "full_survival":
+        return bool(np.isin(values, (0, 1)).all())
+    low, high = (0, MAX_HORIZON) if name == "months" else (-HUGE, HUGE)
+    return bool(low <= values.min() and values.max() <= high)
 
 
 def _check(directory: Path, manifest: dict[str, Any]) -> None:
@@ -81,4 +83,6 @@ def kept_chunk(directory: Path, policies: Sequence[str], settings: Mapping[str, 
     columns = read_columns(path, (*rows, *SHOWN), len(rows["episode"]))
     if any(not np.array_equal(columns[name], values) for name, values in rows.items()):
         raise ArenaError(f"{path} holds other environments or episodes; delete it and run again")
+    if not all(_is_metric(name, columns[name]) for name in SHOWN):
+        raise ArenaError(f"{path} holds no metrics of episodes; delete it and run again")
     return chunks[chunk], {name: columns[name].reshape(-1, episodes) for name in SHOWN}

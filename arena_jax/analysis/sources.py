@@ -20,6 +20,7 @@ import numpy as np
 from arena_jax.analysis.fan import Fan, fan
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.errors import ArenaError
+from arena_jax.folders import policy_folder
 from arena_jax.llm.episode import Episode
 from arena_jax.llm.journal import AGENT_STOPPED, Line
 from arena_jax.llm.run_file import RUN, read_run
@@ -40,7 +41,6 @@ from arena_jax.parts import (
     Split,
     differences,
     manifest_split,
-    policy_folder,
     read_manifest,
     read_months,
     read_part,
@@ -278,18 +278,24 @@ def _simulated(directory: Path, manifest: dict[str, Any], on_progress: Callable[
             parts.append(part)
             on_progress(split.size(start))
         record = jax.tree.map(lambda *leaves: np.concatenate(leaves), *parts)
-        cash = _recorded_cash(folder, split, manifest)
+        cash = _recorded_cash(folder, split, manifest, np.asarray(record.months_played))
         in_each = split.episodes if split.worlds > 1 else 0
         found.append(Source(spec, record, np.zeros(split.total, dtype=bool), seeds, cash, in_each))
     return found
 
 
-def _recorded_cash(folder: Path, split: Split, manifest: dict[str, Any]) -> Fan | str:
+def _recorded_cash(folder: Path, split: Split, manifest: dict[str, Any], played: np.ndarray) -> Fan | str:
     if "cash" not in manifest["record"]:
         held_out = (manifest["scenarios"] or {}).get("kind") == "held out"
         return HELD_OUT if held_out else UNRECORDED
     starts = [start for start in split.starts() if start < FAN_EPISODES]
-    return fan([read_months(folder, split, start, "cash") for start in starts])
+    recorded = manifest["record"]
+    return fan(
+        [
+            read_months(folder, split, start, recorded, "cash", played[start : start + split.size(start)])
+            for start in starts
+        ]
+    )
 
 
 def _check_whole(journals: list[tuple[Path, Played]], skip_unfinished: bool) -> None:

@@ -50,6 +50,8 @@ def main() -> None:
         _fail(" ".join(error.format_message().split()))
     except OSError as error:  # a full disk, a closed pipe, a path that can't be
         _fail(f"{error.strerror or error}{f': {error.filename}' if error.filename else ''}"[:300])
+    except MemoryError:
+        _fail("not enough memory for what is read or asked for")
     except (KeyboardInterrupt, typer.Abort):
         print("interrupted; run the same command again to go on", file=sys.stderr)
         sys.exit(INTERRUPTED)

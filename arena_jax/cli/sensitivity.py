@@ -40,7 +40,9 @@ from arena_jax.cli.cache import NoCache
 from arena_jax.cli.cluster import RayAddress, RayCpus, RayGpus, cluster
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Seed, World
 from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
-from arena_jax.errors import ArenaError
+from arena_jax.draws import MAX_SEED
+from arena_jax.errors import ArenaError, check_count
+from arena_jax.folders import clear_left
 from arena_jax.params import Params, parse_overrides
 from arena_jax.policies import make_policies
 
@@ -97,6 +99,7 @@ def sensitivity_command(
     if taken := next((one.name for one in ranges if one.name in overrides), None):
         raise ArenaError(f"parameter {taken} is both set (--env-set) and varied (--param)")
     make_policies(policy)
+    check_count("seed", seed, 0, MAX_SEED)
     check_letters(policy)
     about = run_about(seed, env_set, scenario) | {"episodes": episodes}
     title = f"{run_title(seed, env_set, scenario)}, {episodes:,} episodes"
@@ -120,6 +123,7 @@ def sensitivity_command(
         "values": values, "episodes": episodes, "seed": seed, "scenario": scenario and scenario.absolute(),
         "overrides": overrides, "batch": batch,
     }  # fmt: skip
+    play_environments(policy[0], **settings)  # refuses bad values before anything is written
     with (
         cluster(ray, ray_cpus, ray_gpus, no_cache) as workers,
         progress(len(policy) * size.environments * episodes, f"{size}; episodes") as advance,
@@ -147,6 +151,8 @@ def sensitivity_command(
         else:
             indices = {spec: sobol_indices(play(spec), values, sobol) for spec in policy}
             rows, tables = sobol_json(indices), sobol_tables(indices, str(size))
+        if out is not None:
+            clear_left(out, policy)
     if as_json:
         print_json(about | {"results": rows})
     else:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from arena_jax.errors import ArenaError, printable
+from arena_jax.files import LARGEST, read_whole
 from arena_jax.llm.paging import compact
 from arena_jax.structs import Record
 
@@ -57,7 +58,10 @@ class JournalInUse(ArenaError):
 
 
 class Journal:
-    """A file open for appending by one process. `lines` holds what was in it when it was opened."""
+    """A file open for appending by one process. `lines` holds what was in it when it was opened.
+
+    Raises `ArenaError` if it can't be opened, locked or read; `JournalInUse` while another process has it open.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -69,11 +73,18 @@ class Journal:
         try:
             if fcntl is not None:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             self._file.close()
             raise JournalInUse(f"journal {path} is in use by another process") from None
+        except OSError as error:  # a file system without locks
+            self._file.close()
+            raise ArenaError(f"can't lock journal {path}: {error.strerror}") from None
         try:
-            self.lines, self._size = _parsed(path, self._file.read())
+            if os.fstat(self._file.fileno()).st_size > LARGEST:
+                raise ArenaError(f"can't open journal {path}: it is larger than {LARGEST:,} bytes")
+            data = self._file.read()
+            self.lines, self._size = _parsed(path, data)
+            self._held = len(data)  # bytes, with those of a half-written line
         except ArenaError:
             self._file.close()
             raise
@@ -83,6 +94,10 @@ class Journal:
         if self._file.closed:
             raise ArenaError(f"journal {self.path} is closed")
         data = "".join(f"{compact(line)}\n" for line in lines).encode()
+        if self._size + len(data) > LARGEST:
+            raise ArenaError(f"journal {self.path} is full: {LARGEST:,} bytes at most; nothing has happened")
+        if os.fstat(self._file.fileno()).st_size != self._held:
+            raise ArenaError(f"journal {self.path} was changed by another process; nothing has happened")
         try:
             self._file.truncate(self._size)
             self._file.seek(self._size)
@@ -93,8 +108,9 @@ class Journal:
         except OSError as error:
             with contextlib.suppress(OSError):  # else the next line takes its place
                 self._file.truncate(self._size)
+            self._held = os.fstat(self._file.fileno()).st_size
             raise ArenaError(f"can't write journal {self.path}: {error.strerror}; nothing has happened") from None
-        self._size += len(data)
+        self._size = self._held = self._size + len(data)
 
     def close(self) -> None:
         """Release the file."""
@@ -108,10 +124,7 @@ def _made(path: str, flags: int) -> int:
 
 def read_journal(path: Path) -> list[Line]:
     """The lines of a journal, header first; raises `ArenaError` if it is none."""
-    try:
-        return _parsed(path, path.read_bytes())[0]
-    except OSError as error:
-        raise ArenaError(f"can't read journal {path}: {error.strerror}") from None
+    return _parsed(path, read_whole(path, "journal"))[0]
 
 
 def _parsed(path: Path, data: bytes) -> tuple[list[Line], int]:
