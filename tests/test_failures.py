@@ -88,7 +88,7 @@ def test_unfinished_runs_are_refused(simulated_run, tmp_path):
 def test_lost_months_are_refused(simulated_run, tmp_path):
     run = copied(simulated_run, tmp_path)
     (run / "00-never-raise" / "months-000000.parquet").write_bytes(b"not parquet")
-    with pytest.raises(arena_jax.ArenaError, match=r"months-000000.parquet is not a readable file of months with cash"):
+    with pytest.raises(arena_jax.ArenaError, match=r"months-000000.parquet is not a readable part file"):
         read_sources([run])
 
 
