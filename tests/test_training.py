@@ -247,7 +247,10 @@ def test_bad_input_of_the_program_is_one_line(tmp_path):
 @pytest.mark.slow
 def test_a_policy_trained_from_nothing_is_as_good_as_the_one_that_ships(tmp_path):
     training = run("ppo", tmp_path / "run")
-    told = training.communicate(timeout=20 * 60)[1]  # as promised
+    try:
+        told = training.communicate(timeout=20 * 60)[1]  # as promised
+    finally:
+        training.kill()
     assert training.returncode == 0, told
     env, key = arena_jax.make(), jax.random.key(77)
     mine = load_policy(tmp_path / "run" / "policy-0.msgpack")
