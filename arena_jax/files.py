@@ -120,12 +120,12 @@ def own_file(directory: Path, name: str) -> Path:
     return path
 
 
-def read_regular(path: Path, what: str, most: int) -> bytes:
+def read_whole(path: Path, what: str = "file", most: int = LARGEST) -> bytes:
     """What a regular file of at most `most` bytes holds; raises `ArenaError`, which calls the file `what`."""
     try:
         with _opened(path) as file:
             if _regular(file, what, path).st_size > most:
-                raise ArenaError(f"{what} {path} is too large: at most {most:,} bytes are read")
+                raise ArenaError(f"can't read {what} {path}: it is larger than {most:,} bytes")
             return file.read()
     except (OSError, ValueError) as error:
         if isinstance(error, ArenaError):
@@ -151,18 +151,6 @@ def check_own(directory: Path) -> None:
     for folder, folders, names in os.walk(directory):
         for name in (*folders, *names):
             own_file(Path(folder), name)
-
-
-def read_whole(path: Path, what: str = "file") -> bytes:
-    """What a file holds; raises `ArenaError`, which calls it `what`, if it can't be read or exceeds `LARGEST` bytes."""
-    try:
-        with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
-    except OSError as error:
-        raise ArenaError(f"can't read {what} {path}: {error.strerror}") from None
-    if len(data) > LARGEST:
-        raise ArenaError(f"can't read {what} {path}: it is larger than {LARGEST:,} bytes")
-    return data
 
 
 def read_json(path: Path) -> Any:

@@ -142,7 +142,7 @@ SIZES = {"kind": "feed-forward", "hidden": [8, 8], "observation": 90, "actions":
         (rewritten(header=7), ("header",)),
         (a_pipe, ("not a regular file",)),
         (a_device, ("not a regular file",)),
-        (too_large, ("too large",)),
+        (too_large, ("larger than",)),
         (lambda path: path.unlink(), ("can't read", "No such file")),
         (lambda path: changed(path, environment="CartPole-v1"), ("EnterpriseArenaRL-v1",)),
         (lambda path: changed(path, layout_digest="0" * 64), ("another version of the observation table",)),

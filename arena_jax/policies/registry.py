@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.checks import check_policy
 from arena_jax.errors import ArenaError, brief, is_number, shown, unknown
-from arena_jax.files import read_regular
+from arena_jax.files import read_whole
 from arena_jax.policies import heuristics, informed
 
 POLICIES: dict[str, type] = {
@@ -84,7 +84,7 @@ def source_digest(spec: str) -> str | None:
     if head in TRAINED:
         from arena_jax.policies.trained import LARGEST, WHAT
 
-        data = read_regular(_weights_file(head, _parse_options(spec, rest)), WHAT, LARGEST)
+        data = read_whole(_weights_file(head, _parse_options(spec, rest)), WHAT, LARGEST)
     else:
         file = getattr(importlib.import_module(head), "__file__", None)
         if file is None:

@@ -16,7 +16,7 @@ import numpy as np
 from flax.serialization import msgpack_restore, msgpack_serialize
 
 from arena_jax.errors import ArenaError, brief, shown
-from arena_jax.files import read_regular, write_atomic
+from arena_jax.files import read_whole, write_atomic
 
 FORMAT = 1
 
@@ -32,7 +32,7 @@ def read_arrays(path: Path, what: str, most: int) -> tuple[dict[str, Any], dict[
 
     Raises `ArenaError`, which calls the file `what`, for one that is not such a file.
     """
-    data = read_regular(path, what, most)
+    data = read_whole(path, what, most)
     try:
         found = msgpack_restore(data)
     except Exception as error:  # whatever damaged bytes make of the reader
