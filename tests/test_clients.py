@@ -433,3 +433,25 @@ def test_the_server_is_the_one_of_this_python(stage):
         "--model",
         "model",
     ]
+
+
+def test_a_client_ends_with_the_command_that_is_killed(stage):
+    script(stage, "claude", {"months": 1, "hang": True})
+    asked = ["-m", "arena_jax.cli", "agent", "run", str(stage / "run"), "--client", "claude", "--episode", "0"]
+    with subprocess.Popen([sys.executable, *asked], stdout=subprocess.DEVNULL) as command:
+        deadline = time.monotonic() + 120
+        while played_episodes(stage / "run")[0].months_played < 1 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        command.kill()
+    with open_episode(stage / "run", 0, agent="Claude Code", patience=10.0) as session:
+        assert session.calls_made == 2
+
+
+def test_an_episode_that_is_played_elsewhere_does_not_end_the_others(monkeypatch, capsys, stage):
+    monkeypatch.setattr("arena_jax.llm.clients.driver.SERVER_GRACE", 5.0)
+    script(stage, "claude", {"months": 1})
+    with open_episode(stage / "run", 0, agent="Claude Code"):
+        asked = ["agent", "run", str(stage / "run"), "--client", "claude", "--nudges", "0"]
+        code, _, err = arena(monkeypatch, capsys, *asked)
+    assert (code, err.count("\n")) == (2, 1) and "is in use by another process" in err
+    assert played_episodes(stage / "run")[1].status == "agent_stopped"

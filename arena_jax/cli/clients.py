@@ -16,6 +16,7 @@ from arena_jax.cli.output import print_json, progress
 from arena_jax.errors import ArenaError, check_count, unknown
 from arena_jax.llm.clients import CLIENTS, Client
 from arena_jax.llm.clients.driver import START, ended_by_signals, make_setup, play_episode
+from arena_jax.llm.journal import JournalInUse
 from arena_jax.llm.runs import DAMAGED, SCORED, played_episode, read_run, run_environment
 
 ALL = "all"
@@ -106,6 +107,8 @@ def _play(
         setup = make_setup(directory, episode, chosen, model, no_cache)
         with ended_by_signals():
             play_episode(directory, episode, chosen, setup, nudges, on_month)
+    except JournalInUse as failure:
+        return str(failure)  # another player of this episode is no reason to end the others
     except ArenaError as failure:
         if played_episode(directory, episode).calls == played.calls:
             raise

@@ -40,6 +40,8 @@ UNCOUNTED = "uncounted"  # the kind of tokens whose count nobody tells; it has n
 SILENCE = 1800.0  # seconds without a word or a call after which a client hangs
 POLL = 0.2
 _MODE = 0o700
+# ends a client and all that it has started once who started it is gone, which closes the pipe without a word
+_WATCH = "import os, signal, sys\nif not sys.stdin.buffer.read(1): os.killpg(int(sys.argv[1]), signal.SIGKILL)"
 # what any program needs to run and to reach its models; nothing else of the user's environment is passed on
 _NEEDED = {"PATH", "LANG", "LANGUAGE", "TZ", "TMPDIR", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
 _NEEDED |= {"SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "SYSTEMROOT"}
@@ -154,7 +156,8 @@ class _Driver:
                 stderr=stderr,
                 start_new_session=True,
             )
-            hung = self._watched(process, (out, err, self._journal))
+            with _outlived_by_none(process):
+                hung = self._watched(process, (out, err, self._journal))
         turn = self._heard(number)
         if hung or process.returncode:
             said = read_whole(err).decode(errors="replace").strip().splitlines()
@@ -266,6 +269,17 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(CLIENT_GRACE)
             return
+
+
+@contextlib.contextmanager
+def _outlived_by_none(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have a client end with this process even if that is killed: it would play on, and spend."""
+    command = [sys.executable, "-I", "-S", "-c", _WATCH, str(process.pid)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True) as watcher:
+        try:
+            yield
+        finally:
+            watcher.communicate(b".")
 
 
 @contextlib.contextmanager
