@@ -31,7 +31,7 @@ docs: $(VENV)/.verify-ready
 	$(BIN)/mkdocs build --quiet
 
 verify: test docs
-	$(BIN)/python -m pytest -q -m slow
+	$(BIN)/python -m pytest -q -rs -m slow
 	JAX_ENABLE_X64=1 $(BIN)/python -m pytest -q -n auto --dist loadfile -m "slow or not slow" tests/test_twin_agreement.py tests/test_draws.py \
 		tests/test_environment.py tests/test_errors.py
 	$(BIN)/python tests/mutations.py

@@ -217,7 +217,7 @@ def rollout(
         check_count(name, value, low, POLICY_STREAM)
     if first + episodes > POLICY_STREAM:
         raise ArenaError(f"episode indices must stay below {POLICY_STREAM}, got {first + episodes - 1}")
-    sharding = _sharding((env, key, policy))
+    sharding = batch_sharding((env, key, policy))
     # whole vectors of the processor only: a remainder loop might round differently
     lanes = _LANES * (sharding.num_devices if sharding else 1)
     size = -(-min(batch, max(episodes, pad_to)) // lanes) * lanes
@@ -233,8 +233,8 @@ def rollout(
     return (outcome, months) if fields else outcome
 
 
-def _sharding(arguments: Any) -> NamedSharding | None:
-    """How a batch is spread: over all local devices of an accelerator, unless told where by JAX's means."""
+def batch_sharding(arguments: Any) -> NamedSharding | None:
+    """How a batch of episodes is spread: over all local devices of an accelerator, unless told where by JAX's means."""
     devices = jax.local_devices()
     is_placed = any(getattr(leaf, "committed", False) for leaf in jax.tree.leaves(arguments))
     if is_placed or jax.config.values["jax_default_device"] is not None or devices[0].platform not in _SPREAD:

@@ -11,7 +11,7 @@ import pytest
 
 import arena_jax
 from arena_jax.analysis.compare import play_units
-from arena_jax.analysis.sensitivity import grid_cells, play_environments, play_terms
+from arena_jax.analysis.sensitivity import grid_cells, play_environments, play_own, play_terms
 from arena_jax.cli.agent import scripted_command
 from arena_jax.decisions.layout import ACTIONS, PASS
 from arena_jax.evaluation import evaluate
@@ -81,7 +81,7 @@ def test_programs_that_take_policies_take_it(disciplined, tmp_path):
     np.testing.assert_allclose(units[SPEC]["score"], units[MONTHLY]["score"], rtol=1e-4)
     values = {"noise": np.array([0.0, 2.0])}
     cells = [
-        grid_cells(arena_jax.make(), spec, values, play_environments(spec, values, episodes=64), 64)
+        grid_cells(values, play_own(spec, episodes=64), play_environments(spec, values, episodes=64))
         for spec in (SPEC, MONTHLY)
     ]
     for one, other in zip(*cells, strict=True):

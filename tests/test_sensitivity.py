@@ -18,10 +18,10 @@ from arena_jax.analysis.sensitivity import (
     parse_ranges,
     plan,
     play_environments,
-    saltelli,
-    sobol_indices,
+    play_own,
 )
 from arena_jax.analysis.sensitivity_view import rankings, surface_json, surface_tables
+from arena_jax.analysis.sobol import saltelli, sobol_indices
 from arena_jax.analysis.surface import crossing, elasticities, ranking, score_terms, scores, surface
 from arena_jax.errors import ArenaError
 
@@ -192,9 +192,9 @@ def test_policies_of_one_kind_share_their_compilations():
 def test_cells_change_against_the_own_values():
     """Episodes in blocks, as one environment's are more than a batch."""
     values = grid(parse_ranges(["delay_max=1:6:2"]))
-    env = arena_jax.make(noise=0.5)
-    chunks = play_environments(GREEDY, values, episodes=60, seed=4, overrides={"noise": 0.5}, batch=40)
-    short, own = grid_cells(env, GREEDY, values, chunks, 60, 4)
+    settings = {"episodes": 60, "seed": 4, "overrides": {"noise": 0.5}}
+    chunks = play_environments(GREEDY, values, **settings, batch=40)
+    short, own = grid_cells(values, play_own(GREEDY, **settings), chunks)
     assert (short.parameters, own.parameters) == ({"delay_max": 1.0}, {"delay_max": 6.0})
     assert own.differences["months"].mean == 0.0 and own.differences["full_survival"].low < 0.0
     change = short.metrics["months"].mean - own.metrics["months"].mean
@@ -328,21 +328,32 @@ def test_a_grid_that_was_interrupted_goes_on(monkeypatch, capsys, tmp_path):
     code, plain, _ = arena(monkeypatch, capsys, *GRID)
     assert code == 0
     kept = [*GRID, "--out", str(tmp_path / "g")]
-    played, real = [], grid_files.play_chunks
+    played, real = [], grid_files._played
 
-    def play_one(*arguments):
-        if played:
+    def play_two(spec, settings, number):
+        if len(played) == 2:
             raise KeyboardInterrupt
-        played.append(arguments)
-        return real(*arguments)
+        played.append(number)
+        return real(spec, settings, number)
 
-    monkeypatch.setattr(grid_files, "play_chunks", play_one)
+    monkeypatch.setattr(grid_files, "_played", play_two)
     assert arena(monkeypatch, capsys, *kept)[0] == 130
-    monkeypatch.setattr(grid_files, "play_chunks", lambda *arguments: played.append(arguments) or real(*arguments))
+    monkeypatch.setattr(grid_files, "_played", lambda *arguments: played.append(arguments[2]) or real(*arguments))
     assert arena(monkeypatch, capsys, *kept)[:2] == (0, plain)
-    assert [shard for _, _, shard in played] == [(1, 2), (2, 2)]
+    assert played == [0, 1, 2]
     assert arena(monkeypatch, capsys, *kept)[:2] == (0, plain)
-    assert len(played) == 2, "what is finished is read"
+    assert len(played) == 3, "what is finished is read, the environment as it is included"
+
+
+def test_what_others_played_of_a_grid_is_not_played_again(played_grid, tmp_path):
+    settings = grid_settings()
+    assert grid_files.keep_chunk(played_grid, [GREEDY], settings, 0, 2) == 80
+    folder = shutil.copytree(played_grid, tmp_path / "g")
+    chunk(folder, 2).unlink()
+    with pytest.raises(ArenaError, match="doesn't see what others played there"):
+        grid_files.kept_chunk(folder, [GREEDY], settings, 0, 2, is_played=True)
+    with pytest.raises(ArenaError, match="is not there: all workers must see it"):
+        grid_files.keep_chunk(tmp_path / "nowhere", [GREEDY], settings, 0, 2)
 
 
 @pytest.mark.parametrize(
@@ -370,13 +381,17 @@ def test_what_a_kill_left_of_a_grid_is_cleared(monkeypatch, capsys, tmp_path, pl
     assert not [*tmp_path.rglob(".half-*")]
 
 
+def grid_settings():
+    values = grid(parse_ranges(["noise=0:2:4"]))
+    return {"values": values, "episodes": 40, "seed": 0, "scenario": None, "overrides": {}, "batch": 80}
+
+
 @pytest.fixture(scope="module")
 def played_grid(tmp_path_factory):
     """The folder that the command leaves."""
-    folder, values = tmp_path_factory.mktemp("grid") / "g", grid(parse_ranges(["noise=0:2:4"]))
-    settings = {"values": values, "episodes": 40, "seed": 0, "scenario": None, "overrides": {}, "batch": 80}
+    folder, settings = tmp_path_factory.mktemp("grid") / "g", grid_settings()
     grid_files.open_grid(folder, grid_files.grid_manifest([GREEDY], settings))
-    for number in (0, 1):
+    for number in (0, 1, 2):
         grid_files.kept_chunk(folder, [GREEDY], settings, 0, number)
     return folder
 

@@ -1,7 +1,8 @@
 """A grid's figures on disk, chunk by chunk: what was interrupted goes on, and many machines may play.
 
 DIR/grid.json                                what is played: versions, values, episodes, seed, policies
-DIR/00-cash-threshold/chunk-000001.parquet   shown metrics of the first chunk, one row per environment and episode
+DIR/00-cash-threshold/chunk-000000.parquet   shown metrics in the environment as it is, one row per episode
+DIR/00-cash-threshold/chunk-000001.parquet   and of the first chunk, one row per environment and episode
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from arena_jax.analysis.sensitivity import SHOWN, Chunk, chunk_environments, play_chunks
+from arena_jax.analysis.sensitivity import SHOWN, Chunk, chunk_environments, play_environments, play_own
 from arena_jax.arena import make
 from arena_jax.errors import ArenaError
 from arena_jax.files import own_file, read_json
@@ -61,23 +62,41 @@ def _check(directory: Path, manifest: dict[str, Any]) -> None:
         raise ArenaError(f"{directory} holds another grid ({found}); choose another folder")
 
 
-def kept_chunk(directory: Path, policies: Sequence[str], settings: Mapping[str, Any], policy: int, chunk: int) -> Chunk:
-    """A chunk of one of the policies, both counted from 0: read if it is there, else played and written.
+def keep_chunk(directory: Path, policies: Sequence[str], settings: Mapping[str, Any], policy: int, number: int) -> int:
+    """`kept_chunk` for another process: has the chunk played and written, and returns its number of episodes.
 
     Raises `ArenaError` if the folder is not to be seen here, or if this machine would play something else.
     """
     if not (directory / GRID).exists():
         raise ArenaError(f"{directory} is not there: all workers must see it, on a file system that they share")
     _check(directory, grid_manifest(policies, settings))
+    where, _ = kept_chunk(directory, policies, settings, policy, number)
+    return len(where) * int(settings["episodes"])
+
+
+def kept_chunk(
+    directory: Path,
+    policies: Sequence[str],
+    settings: Mapping[str, Any],
+    policy: int,
+    number: int,
+    is_played: bool = False,
+) -> Chunk:
+    """A chunk of one of the policies, in a folder that is open: read if it is there, else played and written.
+
+    policy: counted from 0. number: of a chunk, counted from 1; 0 is the environment as it is, told as number -1.
+    is_played: others have played it; raises `ArenaError` if it is not to be seen here.
+    """
     spec, episodes = policies[policy], settings["episodes"]
-    chunks = chunk_environments(settings["values"], episodes, settings["batch"])
-    path = own_file(directory, f"{policy_folder(policy, spec)}/chunk-{chunk + 1:06d}.parquet")
-    rows = {
-        "environment": np.repeat(chunks[chunk], episodes),
-        "episode": np.tile(np.arange(episodes), len(chunks[chunk])),
-    }
+    chunks = [np.array([-1]), *chunk_environments(settings["values"], episodes, settings["batch"])]
+    where = chunks[number]
+    path = own_file(directory, f"{policy_folder(policy, spec)}/chunk-{number:06d}.parquet")
+    rows = {"environment": np.repeat(where, episodes), "episode": np.tile(np.arange(episodes), len(where))}
     if not path.is_file():
-        ((where, metrics),) = play_chunks(spec, settings, (chunk + 1, len(chunks)))
+        if is_played:
+            raise ArenaError(f"{path} is missing: this machine doesn't see what others played there; run the same "
+                             "command again where it does")  # fmt: skip
+        metrics = _played(spec, settings, number)
         write_columns(path, rows | {name: metrics[name].ravel() for name in SHOWN})
         return where, metrics
     columns = read_columns(path, (*rows, *SHOWN), len(rows["episode"]))
@@ -85,4 +104,13 @@ def kept_chunk(directory: Path, policies: Sequence[str], settings: Mapping[str, 
         raise ArenaError(f"{path} holds other environments or episodes; delete it and run again")
     if not all(_is_metric(name, columns[name]) for name in SHOWN):
         raise ArenaError(f"{path} holds no metrics of episodes; delete it and run again")
-    return chunks[chunk], {name: columns[name].reshape(-1, episodes) for name in SHOWN}
+    return where, {name: columns[name].reshape(-1, episodes) for name in SHOWN}
+
+
+def _played(spec: str, settings: Mapping[str, Any], number: int) -> dict[str, np.ndarray]:
+    """The shown metrics float64[environments, episodes] of a chunk."""
+    if number:
+        ((_, metrics),) = play_environments(spec, **settings, only=number - 1)
+        return metrics
+    own = play_own(spec, **{name: settings[name] for name in ("episodes", "seed", "scenario", "overrides")})
+    return {name: values[None] for name, values in own.items()}

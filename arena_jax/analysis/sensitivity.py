@@ -1,4 +1,4 @@
-"""Other values of the parameters: a grid of environments, or Sobol indices, by vmapped play on common draws.
+"""Other values of the parameters: grids of environments, by vmapped play on common draws.
 
 Every environment plays the same episodes, so what differs between two of them is the parameters' doing.
 """
@@ -17,7 +17,6 @@ import numpy as np
 
 from arena_jax.analysis.compare import paired
 from arena_jax.analysis.metrics import (
-    CONFIDENCE,
     METRICS,
     Estimate,
     Moments,
@@ -26,7 +25,7 @@ from arena_jax.analysis.metrics import (
 )
 from arena_jax.analysis.surface import score_terms
 from arena_jax.arena import Arena, make, sweep
-from arena_jax.batch_play import COMPILER_OPTIONS, DEFAULT_BATCH, is_opaque, play, rollout
+from arena_jax.batch_play import COMPILER_OPTIONS, DEFAULT_BATCH, batch_sharding, is_opaque, play, rollout
 from arena_jax.errors import ArenaError, check_count
 from arena_jax.evaluation import evaluate
 from arena_jax.params import FIELDS, STATIC, Params, checked_values
@@ -39,7 +38,6 @@ SHOWN = ("full_survival", "months", "score")
 BATCH = 65_536  # episodes of one call, over all its environments
 MAX_ENVIRONMENTS = 100_000
 MAX_EPISODES = 10**7
-_RESAMPLES = 999
 
 Values = dict[str, np.ndarray]  # parameter -> float64[environments]
 # indices of environments int64[c], and of the shown metrics float64[c, episodes]
@@ -90,18 +88,6 @@ class Cell:
     differences: dict[str, Estimate]
 
 
-@dataclass(frozen=True)
-class Index:
-    """First-order and total Sobol index of a parameter, each with a 95% interval; NaN where nothing varies."""
-
-    first: float
-    first_low: float
-    first_high: float
-    total: float
-    total_low: float
-    total_high: float
-
-
 def parse_ranges(texts: Sequence[str], *, with_count: bool = True) -> list[Range]:
     """`noise=0:2:5` as a range of 5 values, or without a count `noise=0:2`; raises `ArenaError`."""
     found = [_parse_range(text, with_count) for text in texts]
@@ -148,7 +134,7 @@ def grid(ranges: Sequence[Range]) -> Values:
         raise ArenaError(f"the grid has {total:,} environments, at most {MAX_ENVIRONMENTS:,}")
     axes = [np.linspace(one.low, one.high, one.count) for one in ranges]
     for one, values in zip(ranges, axes, strict=True):
-        if _is_whole(one.name) and (values != np.round(values)).any():
+        if is_whole(one.name) and (values != np.round(values)).any():
             bad = values[values != np.round(values)][0]
             raise ArenaError(
                 f"parameter {one.name} takes whole numbers, and {one.low:g} to {one.high:g} in {one.count} values "
@@ -158,7 +144,8 @@ def grid(ranges: Sequence[Range]) -> Values:
     return {one.name: values.ravel() for one, values in zip(ranges, mesh, strict=True)}
 
 
-def _is_whole(name: str) -> bool:
+def is_whole(name: str) -> bool:
+    """Whether a parameter takes whole numbers only."""
     return isinstance(FIELDS[name].default, int)
 
 
@@ -181,13 +168,13 @@ def play_environments(
     scenario: Scenario | Any = None,
     overrides: Mapping[str, Any] | None = None,
     batch: int = BATCH,
-    shard: tuple[int, int] = (1, 1),
+    only: int | None = None,
     on_progress: Callable[[int], None] = lambda episodes_done: None,
 ) -> Iterator[Chunk]:
     """Play a policy in every environment, chunk by chunk.
 
     values: per parameter one value an environment; of static ones each value is compiled for itself.
-    shard: (i, n) plays every n-th of the chunks (`chunk_environments`), which are the same whoever plays them.
+    only: number of the one chunk to play (`chunk_environments`); chunks are the same whoever plays them.
     Raises `ArenaError` for values out of range or contradictory before anything is compiled.
     """
     check_count("episodes", episodes, 1, MAX_EPISODES)
@@ -202,12 +189,21 @@ def play_environments(
         numbers = numbers or {"noise": np.full(len(where), float(env.params.noise))}
         sweep(env, **numbers)
         groups.append((env, where, numbers))
-    return _chunks(made, key, groups, episodes, batch, shard, on_progress)
+    return _chunks(made, key, groups, episodes, batch, only, on_progress)
 
 
-def play_chunks(policy: str, settings: Mapping[str, Any], shard: tuple[int, int]) -> list[Chunk]:
-    """The chunks of a shard, in one piece for another process; settings: arguments of `play_environments`."""
-    return list(play_environments(policy, **settings, shard=shard))
+def play_own(
+    policy: str,
+    *,
+    episodes: int,
+    seed: int = 0,
+    scenario: Scenario | Any = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> dict[str, np.ndarray]:
+    """The shown metrics float64[episodes] of the same episodes in the environment as it is."""
+    env = make(scenario=scenario, **(overrides or {}))
+    found = episode_metrics(rollout(env, make_policy(policy), jax.random.key(seed), episodes))
+    return {name: found[name] for name in SHOWN}
 
 
 def chunk_environments(values: Values, episodes: int, batch: int = BATCH) -> list[np.ndarray]:
@@ -244,13 +240,15 @@ def _chunks(
     groups: Sequence[Any],
     episodes: int,
     batch: int,
-    shard: tuple[int, int],
+    only: int | None,
     on_progress: Callable[[int], None],
 ) -> Iterator[Chunk]:
     dynamic, static = (None, policy) if is_opaque(policy) else (policy, None)
-    lanes = min(batch, episodes)
+    sharding = batch_sharding((key, policy))
+    devices = sharding.num_devices if sharding else 1
+    lanes = -(-min(batch, episodes) // devices) * devices
     chunks = [(group, start) for group in groups for start in _starts(group[1], episodes, batch)]
-    for (env, where, numbers), start in chunks[shard[0] - 1 :: shard[1]]:
+    for (env, where, numbers), start in chunks if only is None else [chunks[only]]:
         together = _starts(where, episodes, batch).step
         chosen = where[start : start + together]
         # the last chunk is filled up, so that all share one program
@@ -258,7 +256,7 @@ def _chunks(
         envs = sweep(env, **{name: column[filled] for name, column in numbers.items()})[0]
         blocks = []
         for first in range(0, episodes, lanes):
-            indices = jnp.arange(first, first + lanes, dtype=jnp.uint32)
+            indices = jax.device_put(np.arange(first, first + lanes, dtype=np.uint32), sharding)
             record = jax.tree.map(np.asarray, _play_sweep(envs, dynamic, key, indices, policy_static=static))
             blocks.append(episode_metrics(record))
             on_progress(len(chosen) * min(lanes, episodes - first))
@@ -309,14 +307,11 @@ def play_terms(
     return {spec: np.concatenate(found) for spec, found in parts.items()}
 
 
-def grid_cells(
-    env: Arena, policy: str, values: Values, played: Iterable[Chunk], episodes: int, seed: int = 0
-) -> list[Cell]:
-    """Every environment of `values` in order: its shown metrics, and their change against those of `env`.
+def grid_cells(values: Values, own: Mapping[str, np.ndarray], played: Iterable[Chunk]) -> list[Cell]:
+    """Every environment of `values` in order: its shown metrics, and their change against the environment as it is.
 
-    played: by `play_environments`, with the same policy, values, episodes and seed.
+    own: by `play_own`; played: by `play_environments`; both of the same policy, episodes and seed.
     """
-    default = episode_metrics(rollout(env, make_policy(policy), jax.random.key(seed), episodes))
     cells: dict[int, Cell] = {}
     for where, metrics in played:
         for row, index in enumerate(where):
@@ -324,79 +319,6 @@ def grid_cells(
             cells[int(index)] = Cell(
                 {name: float(column[index]) for name, column in values.items()},
                 {name: estimate(METRICS[name], Moments.of(one)) for name, one in found.items()},
-                {name: paired(default[name], one, METRICS[name].is_share) for name, one in found.items()},
+                {name: paired(own[name], one, METRICS[name].is_share) for name, one in found.items()},
             )
     return [cells[index] for index in range(len(cells))]
-
-
-def saltelli(ranges: Sequence[Range], samples: int, seed: int = 0) -> Values:
-    """Environments for Sobol indices (Saltelli et al. 2010): A, B, then A with parameter i of B, for each i.
-
-    samples: a power of 2; there are samples * (d + 2) environments. Parameters are uniform over their ranges, whole
-    numbers over those in it.
-    """
-    from scipy import stats
-
-    if bad := [one.name for one in ranges if one.name in STATIC]:
-        raise ArenaError(f"parameter {bad[0]} is static: a grid takes it (NAME=LO:HI:N), Sobol indices don't")
-    if len(ranges) < 2:
-        raise ArenaError("Sobol indices compare parameters: give at least two ranges")
-    if samples < 16 or samples & (samples - 1):
-        raise ArenaError(f"samples of Sobol indices must be a power of 2 from 16 on, got {samples}")
-    total = samples * (len(ranges) + 2)
-    if total > MAX_ENVIRONMENTS:
-        raise ArenaError(f"{samples:,} samples of {len(ranges)} parameters make {total:,} environments, at most "
-                         f"{MAX_ENVIRONMENTS:,}")  # fmt: skip
-    unit = stats.qmc.Sobol(2 * len(ranges), rng=np.random.default_rng(seed)).random(samples)
-    distributions = [
-        stats.randint(int(one.low), int(one.high) + 1)
-        if _is_whole(one.name)
-        else stats.uniform(one.low, one.high - one.low)
-        for one in ranges
-    ]
-    a, b = (
-        np.stack([law.ppf(half[:, i]) for i, law in enumerate(distributions)])
-        for half in (unit[:, : len(ranges)], unit[:, len(ranges) :])
-    )
-    mixed = np.repeat(a[None], len(ranges), axis=0)
-    mixed[np.arange(len(ranges)), np.arange(len(ranges))] = b
-    table = np.concatenate([a, b, *mixed], axis=1)
-    return {one.name: table[i] for i, one in enumerate(ranges)}
-
-
-def sobol_indices(played: Iterable[Chunk], values: Values, samples: int) -> dict[str, dict[str, Index]]:
-    """Per shown metric and parameter the indices of the metric's mean over the environments of `saltelli`.
-
-    played: by `play_environments`, with the values and samples of `saltelli`.
-    """
-    environments = len(next(iter(values.values())))
-    means = {name: np.empty(environments) for name in SHOWN}
-    for where, metrics in played:
-        for name in SHOWN:
-            means[name][where] = metrics[name].mean(axis=1)
-    return {name: _indices(found.reshape(len(values) + 2, samples), tuple(values)) for name, found in means.items()}
-
-
-def _indices(f: np.ndarray, parameters: Sequence[str]) -> dict[str, Index]:
-    """From a function's values in A, B and each A with a parameter of B, float64[d + 2, samples]."""
-    from scipy import stats
-
-    samples = f.shape[1]
-    if f.min() == f.max():
-        return {name: Index(*[math.nan] * 6) for name in parameters}
-
-    def both(rows: np.ndarray) -> np.ndarray:
-        chosen = f[:, rows]
-        given = {"f_A": chosen[:1], "f_B": chosen[1:2], "f_AB": chosen[2:, None]}
-        found = stats.sobol_indices(func=given, n=samples)
-        return np.stack([found.first_order, found.total_order])
-
-    interval = stats.bootstrap(
-        (np.arange(samples),), both, n_resamples=_RESAMPLES, method="percentile", confidence_level=CONFIDENCE,
-        vectorized=False, rng=np.random.default_rng(0),
-    ).confidence_interval  # fmt: skip
-    mean, low, high = both(np.arange(samples)), interval.low, interval.high
-    return {
-        name: Index(*[float(bound[kind, i]) for kind in (0, 1) for bound in (mean, low, high)])
-        for i, name in enumerate(parameters)
-    }

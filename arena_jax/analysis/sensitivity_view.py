@@ -13,7 +13,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from arena_jax.analysis.metrics import METRICS
-from arena_jax.analysis.sensitivity import SHOWN, Cell, Index
+from arena_jax.analysis.sensitivity import SHOWN, Cell
+from arena_jax.analysis.sobol import Index
 from arena_jax.analysis.surface import (
     DEFAULT_MULTIPLE,
     DEFAULT_TOOL_COST,

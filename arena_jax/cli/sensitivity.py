@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from arena_jax.analysis.grid_files import grid_manifest, kept_chunk, open_grid
+from arena_jax.analysis.grid_files import grid_manifest, keep_chunk, kept_chunk, open_grid
 from arena_jax.analysis.sensitivity import (
     BATCH,
     Chunk,
@@ -21,9 +22,8 @@ from arena_jax.analysis.sensitivity import (
     parse_ranges,
     plan,
     play_environments,
+    play_own,
     play_terms,
-    saltelli,
-    sobol_indices,
 )
 from arena_jax.analysis.sensitivity_view import (
     check_letters,
@@ -34,6 +34,7 @@ from arena_jax.analysis.sensitivity_view import (
     surface_json,
     surface_tables,
 )
+from arena_jax.analysis.sobol import saltelli, sobol_indices
 from arena_jax.analysis.surface import ranking
 from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
@@ -126,30 +127,43 @@ def sensitivity_command(
     play_environments(policy[0], **settings)  # refuses bad values before anything is written
     with (
         cluster(ray, ray_cpus, ray_gpus, no_cache) as workers,
-        progress(len(policy) * size.environments * episodes, f"{size}; episodes") as advance,
+        progress(len(policy) * (size.environments + (sobol is None)) * episodes, f"{size}; episodes") as advance,
     ):
-
-        def play(spec: str) -> Iterator[Chunk]:
-            if out is None:
-                yield from play_environments(spec, **settings, on_progress=advance)
-                return
-            common, chunks = (out.absolute(), policy, settings, policy.index(spec)), [(i,) for i in range(count)]
-            kept = workers.map(kept_chunk, chunks, common) if workers else (kept_chunk(*common, *i) for i in chunks)
-            for where, metrics in kept:
-                yield where, metrics
-                advance(len(where) * episodes)
-
+        first = 0 if sobol is None else 1  # indices are not compared with the environment as it is
+        numbers = range(first, len(chunk_environments(values, episodes, batch)) + 1)
         if out is not None:
-            about_grid = (policy, settings)
-            open_grid(out, next(workers.map(grid_manifest, [about_grid])) if workers else grid_manifest(*about_grid))
-            count = len(chunk_environments(values, episodes, batch))
+            common = (out.absolute(), policy, settings)
+            manifest = next(workers.map(grid_manifest, [common[1:]])) if workers else grid_manifest(*common[1:])
+            open_grid(out, manifest)
+            if workers:
+                for count in workers.map(keep_chunk, list(product(range(len(policy)), numbers)), common):
+                    advance(count)
+
+        def kept(spec: str, number: int) -> Chunk:
+            found = kept_chunk(*common, policy.index(spec), number, is_played=workers is not None)
+            if not workers:
+                advance(len(found[0]) * episodes)
+            return found
+
+        def played(spec: str) -> Iterator[Chunk]:
+            if out is not None:
+                return (kept(spec, number) for number in numbers if number)
+            return play_environments(spec, **settings, on_progress=advance)
+
+        def own(spec: str) -> dict[str, np.ndarray]:
+            if out is not None:
+                return {name: found[0] for name, found in kept(spec, 0)[1].items()}
+            found = play_own(spec, episodes=episodes, seed=seed, scenario=settings["scenario"], overrides=overrides)
+            advance(episodes)
+            return found
+
         tables: Sequence[Table | str]
         if sobol is None:
-            cells = {spec: grid_cells(env, spec, values, play(spec), episodes, seed) for spec in policy}
-            own = {one.name: float(getattr(env.params, one.name)) for one in ranges}
-            rows, tables = grid_json(cells), grid_tables(cells, str(size), own)
+            cells = {spec: grid_cells(values, own(spec), played(spec)) for spec in policy}
+            defaults = {one.name: float(getattr(env.params, one.name)) for one in ranges}
+            rows, tables = grid_json(cells), grid_tables(cells, str(size), defaults)
         else:
-            indices = {spec: sobol_indices(play(spec), values, sobol) for spec in policy}
+            indices = {spec: sobol_indices(played(spec), values, sobol) for spec in policy}
             rows, tables = sobol_json(indices), sobol_tables(indices, str(size))
         if out is not None:
             clear_left(out, policy)
