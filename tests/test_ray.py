@@ -51,6 +51,10 @@ def test_the_address_may_be_left_out(arguments, expected):
         (["evaluate", "--policy", POLICY, "--ray"], "--ray needs --out"),
         (["evaluate", "--policy", POLICY, "--ray", "--shard", "1/2", "--out", "r"], "and no --shard"),
         (["evaluate", "--policy", POLICY, "--shards", "2"], "give --ray"),
+        (["evaluate", "--policy", POLICY, "--ray-cpus", "4"], "what Ray keeps for a task"),
+        (["sensitivity", "--policy", POLICY, "--param", "noise=0:2:2", "--ray-gpus", "2"], "give --ray too"),
+        (["evaluate", "--policy", POLICY, "--ray", "--out", "r", "--ray-cpus", "1e-5"], "0 or from 0.0001 on"),
+        (["evaluate", "--policy", POLICY, "--ray", "--out", "r", "--ray-gpus", "1.5"], "GPUs above 1 whole"),
         (["evaluate", "--policy", "no-such", "--ray", "--out", "r"], "unknown policy"),
         (["evaluate", "--policy", POLICY, "--ray", "--out", "r", "--shards", "2"], "shards must be a"),
         (["sensitivity", "--policy", POLICY, "--ray"], "--out and --ray are for other parameters"),
@@ -88,6 +92,19 @@ def test_more_than_a_machine_has_is_not_waited_for_in_silence(capsys):
     assert capsys.readouterr().err == ""
     cluster._check_room([machine(2.0)], 2.5, 0, may_grow=True)
     assert "Ray's machines have 2 CPUs and 0 GPUs; it waits for a larger one" in capsys.readouterr().err
+
+
+def test_a_cluster_that_is_started_here_does_not_grow():
+    asked = []
+
+    def init(address, **options):
+        asked.append(address)
+        if address == "auto":
+            raise ConnectionError("no running Ray")
+
+    assert not cluster._join(init, "") and asked == ["auto", "local"]
+    assert not cluster._join(init, "local") and cluster._join(init, "head:6379")
+    assert cluster._join(lambda address, **options: None, "")  # there is one
 
 
 def test_workers_have_what_decides_bits(monkeypatch):

@@ -12,7 +12,7 @@ from rich.markup import escape
 from arena_jax.analysis.table import money, plain_table
 from arena_jax.checks import check_monthly
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.cluster import PATIENCE, RayAddress, RayCpus, cluster
+from arena_jax.cli.cluster import CPUS, PATIENCE, RayAddress, RayCpus, cluster
 from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress, table_console
 from arena_jax.cli.submission import check_command, score_command
@@ -138,7 +138,7 @@ def scripted_command(
     directory: Directory,
     policy: Annotated[str, typer.Option(help="NAME[:option=value,...] or package.module:factory[:option=value,...].")],
     ray: RayAddress = None,
-    ray_cpus: RayCpus = 1,
+    ray_cpus: RayCpus = CPUS,
     no_cache: NoCache = False,
 ) -> None:
     """Play a run's episodes with a policy, through the session that agents use.

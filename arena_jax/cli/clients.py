@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.cluster import RayAddress, RayCpus, cluster
+from arena_jax.cli.cluster import CPUS, RayAddress, RayCpus, cluster
 from arena_jax.cli.options import AsJson, Directory
 from arena_jax.cli.output import print_json, progress
 from arena_jax.errors import ArenaError, check_count, unknown
@@ -40,7 +40,7 @@ def run_command(
         int, typer.Option(help="How often an agent that stops early is told to go on, in each episode.")
     ] = 20,
     ray: RayAddress = None,
-    ray_cpus: RayCpus = 1,
+    ray_cpus: RayCpus = CPUS,
     no_cache: NoCache = False,
 ) -> None:
     """Have an installed agent framework play a run's episodes; goes on where it was interrupted.

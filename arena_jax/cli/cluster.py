@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -25,10 +26,12 @@ from arena_jax.version import __version__
 RETRIES = 5  # how often Ray starts a call again whose worker or machine was lost
 PATIENCE = 20.0  # seconds that a call waits for a journal of one that was lost
 HERE = "local"  # the address of a cluster of this machine alone
+CPUS, GPUS = 1, 0  # of a task unless asked for others
+LEAST = 1e-4  # share of a CPU or GPU that Ray can tell from none
 TIMEOUT = 5.0  # seconds in which an address must answer
 IN_FLIGHT = 1024  # calls that Ray knows of at a time
 # of the environment what may decide the bits of a result; where a worker plays and what it keeps is another matter
-_PASSED, _OWN = ("JAX_", "XLA_"), ("JAX_PLATFORM", "JAX_COMPILATION_CACHE", "XLA_PYTHON_CLIENT")
+_PASSED, _OWN = ("JAX_", "XLA_", "NVIDIA_TF32"), ("JAX_PLATFORM", "JAX_COMPILATION_CACHE", "XLA_PYTHON_CLIENT")
 
 
 def _leave_accelerators(address: str | None) -> str | None:
@@ -142,8 +145,13 @@ def _heard() -> Iterator[Callable[[], list[str]]]:
 def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> Iterator[Cluster | None]:
     """Ray at an address, "" for what it finds itself; nothing where there is none. Raises `ArenaError` in one line."""
     if address is None:
+        if (cpus, gpus) != (CPUS, GPUS):
+            raise ArenaError("--ray-cpus and --ray-gpus are what Ray keeps for a task: give --ray too")
         yield None
         return
+    if 0 < cpus < LEAST or 0 < gpus < LEAST or (gpus > 1 and gpus % 1):
+        raise ArenaError(f"--ray-cpus and --ray-gpus are 0 or from {LEAST:g} on, GPUs above 1 whole; "
+                         f"got {cpus:g} and {gpus:g}")  # fmt: skip
     host, _, port = address.rpartition(":")
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if port.isdecimal():
@@ -158,16 +166,29 @@ def cluster(address: str | None, cpus: float, gpus: float, no_cache: bool) -> It
         try:
             if port.isdecimal():
                 socket.create_connection((host, int(port)), TIMEOUT).close()  # Ray would wait longer
-            ray.init(address or None, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+            may_grow = _join(ray.init, address)
         except (OSError, OverflowError, RuntimeError, ValueError) as error:
             why = [brief(error), *said()][-1]
             raise ArenaError(f"can't reach Ray{f' at {address}' if address else ''}: {why}") from None
     with redirect_stdout(sys.stderr):  # where Ray tells of what it has lost
         try:
-            _check_room(ray.nodes(), cpus, gpus, may_grow=address != HERE)
+            _check_room(ray.nodes(), cpus, gpus, may_grow)
             yield Cluster(cpus, gpus, no_cache)
         finally:
             ray.shutdown()
+
+
+def _join(init: Callable[..., Any], address: str) -> bool:
+    """Join a cluster by `ray.init`, or start one here; whether it may grow beyond this machine."""
+    begin = partial(init, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    if not address:
+        try:
+            begin("auto")
+            return True
+        except ConnectionError:  # there is none
+            address = HERE
+    begin(address)
+    return address != HERE
 
 
 def _check_room(nodes: Sequence[Mapping[str, Any]], cpus: float, gpus: float, may_grow: bool) -> None:

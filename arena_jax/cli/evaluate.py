@@ -14,7 +14,7 @@ from arena_jax.analysis.table import published_json, results_json, results_table
 from arena_jax.arena import make
 from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.cluster import Cluster, RayAddress, RayCpus, RayGpus, cluster
+from arena_jax.cli.cluster import CPUS, GPUS, Cluster, RayAddress, RayCpus, RayGpus, cluster
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Scenarios, Seed, World
 from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
 from arena_jax.errors import ArenaError, check_count
@@ -62,8 +62,8 @@ def evaluate_command(
     shards: Annotated[
         int | None, typer.Option(help="With --ray: tasks to play in; one for each part if left out.")
     ] = None,
-    ray_cpus: RayCpus = 1,
-    ray_gpus: RayGpus = 0,
+    ray_cpus: RayCpus = CPUS,
+    ray_gpus: RayGpus = GPUS,
     as_json: AsJson = False,
     no_cache: NoCache = False,
 ) -> None:

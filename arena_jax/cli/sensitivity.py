@@ -38,7 +38,7 @@ from arena_jax.analysis.sobol import saltelli, sobol_indices
 from arena_jax.analysis.surface import ranking
 from arena_jax.arena import make
 from arena_jax.cli.cache import NoCache
-from arena_jax.cli.cluster import RayAddress, RayCpus, RayGpus, cluster
+from arena_jax.cli.cluster import CPUS, GPUS, RayAddress, RayCpus, RayGpus, cluster
 from arena_jax.cli.options import AsJson, Batch, EnvSet, Policies, Seed, World
 from arena_jax.cli.output import note_training, print_json, progress, run_about, run_title, table_console
 from arena_jax.draws import MAX_SEED
@@ -69,8 +69,8 @@ def sensitivity_command(
     ] = None,
     batch: Batch = BATCH,
     ray: RayAddress = None,
-    ray_cpus: RayCpus = 1,
-    ray_gpus: RayGpus = 0,
+    ray_cpus: RayCpus = CPUS,
+    ray_gpus: RayGpus = GPUS,
     as_json: AsJson = False,
     no_cache: NoCache = False,
 ) -> None:
