@@ -134,7 +134,7 @@ def _is_figure(name: str, values: np.ndarray) -> bool:
     if name == "survived":
         return values.dtype == bool
     if name in _REAL:
-        return values.dtype.kind == "f" and bool(np.abs(values).max() <= HUGE)
+        return values.dtype in (np.float32, np.float64) and bool(np.abs(values).max() <= HUGE)
     least = 1 if name == "months_played" else -1 if name.endswith("_month") else 0
     most = MAX_HORIZON if "month" in name else HUGE
     return values.dtype.kind in "iu" and bool(least <= values.min() and values.max() <= most)
@@ -180,7 +180,9 @@ def read_columns(
         with pq.ParquetFile(path) as file:  # what it holds is looked at before it is read
             schema, told = file.schema_arrow, file.metadata
             held = sum(told.row_group(i).num_rows for i in range(told.num_row_groups))
-            if schema.names != list(there) or not held == told.num_rows == rows:
+            if sorted(schema.names) != sorted(there):
+                raise ArenaError(f"{path} does not hold the columns {there[0]}, ...; delete it and run again")
+            if not held == told.num_rows == rows:
                 raise ArenaError(f"{path} does not hold {rows} rows of {there[0]}, ...; delete it and run again")
             plain = (pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
             if odd := [name for name in names if not any(is_one(schema.field(name).type) for is_one in plain)]:

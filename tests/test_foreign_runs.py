@@ -133,6 +133,10 @@ SIMULATED = {
     "linked months": (linked(MONTHS), "is a link"),
     "a record of text": (column(PART, score=as_text), "column score"),
     "a record of nothing": (column(PART, score=none), "column score"),
+    "short numbers in a record": (
+        column(PART, score=lambda values: np.minimum(values, 6e4).astype(np.float16)),
+        "column score",
+    ),
     "no number in a record": (column(PART, score=first(np.nan)), "column score"),
     "a giant in a record": (column(PART, cash=first(1e300, np.float64)), "column cash"),
     "a giant month": (column(PART, months_played=first(2**31 - 1)), "column months_played"),
@@ -300,6 +304,7 @@ AGENTS = {
         "is a link or a device",
     ),
     "giant numbers": (lambda run: rewritten(run, episodes=10**30), "field episodes"),
+    "a truth for a number": (lambda run: rewritten(run, episodes=True), "field episodes"),
     "traversal in a world": (lambda run: rewritten(run, world="../../world.toml"), "field world"),
     "an escape sequence": (lambda run: rewritten(run, arena_jax=ESCAPE), "field arena_jax"),
     "no end of brackets": (lambda run: (run / "run.json").write_text("[" * 10**5), "can't read"),

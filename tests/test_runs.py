@@ -94,7 +94,7 @@ def test_a_run_that_dies_at_any_file_resumes_to_the_same_bytes(env, tmp_path, mo
 
 
 def test_shards_merge_to_the_whole_run(env, tmp_path):
-    fields = ["cash", "instrument"]
+    fields = ["instrument", "cash"]  # files have them in another order
     run(env, tmp_path / "whole", record=fields)
     shards = [tmp_path / f"shard{i}" for i in (1, 2, 3)]
     for i, shard in enumerate(shards, 1):

@@ -34,7 +34,7 @@ def _is_tool(value: Any) -> bool:
 
 _SOUND: dict[str, Callable[[Any], bool]] = {
     "arena_jax": _is_printable,
-    "episodes": lambda value: isinstance(value, int) and 1 <= value <= MAX_EPISODES,
+    "episodes": lambda value: type(value) is int and 1 <= value <= MAX_EPISODES,
     "env_set": lambda value: isinstance(value, list) and all(map(_is_printable, value)),
     "world": lambda value: value in (None, ONE_WORLD, OWN_WORLDS),
     "scenarios": lambda value: (
