@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,9 @@ def read_checkpoint(path: Path, header: dict[str, Any], begin: Callable[[], Lear
     """
     found, arrays = read_arrays(path, KIND, LARGEST)
     spent: list[Any] = [found.get(name) for name in Spent._fields]
-    if found.get("kind") != KIND or not all(isinstance(seconds, float) for seconds in spent):
+    if found.get("kind") != KIND or not all(
+        isinstance(seconds, float) and 0.0 <= seconds < math.inf for seconds in spent
+    ):
         raise ArenaError(f"{path} is no checkpoint of a training run")
     if odd := [name for name in header if found.get(name) != header[name]]:
         raise ArenaError(f"{path} was written by another run: its {odd[0]} differs; resume with what it was begun with")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arena_jax.errors import ArenaError, is_number, shown, unknown
+from arena_jax.errors import ArenaError, brief, is_number, shown, unknown
+from arena_jax.files import read_whole
 from arena_jax.policies.network import KINDS
 
 FOLDER = Path(__file__).parent / "configs"
@@ -68,7 +70,7 @@ class Config:
             _within(name, getattr(self, name), 0.0, 1e6)
         for name in ("tool_cost", "revenue_multiple"):
             limits = getattr(self, name)
-            if len(limits) not in (0, 2) or list(limits) != sorted(limits):
+            if len(limits) not in (0, 2) or list(limits) != sorted(limits) or not all(map(math.isfinite, limits)):
                 raise ArenaError(f"{name} must be a lowest and a highest value, got {list(limits)}")
         if bool(self.tool_cost) != bool(self.revenue_multiple):
             raise ArenaError("give both tool_cost and revenue_multiple, or neither")
@@ -95,12 +97,11 @@ def read_config(name: str) -> Config:
     path = known.get(name, Path(name))
     if path.suffix != ".toml":
         raise unknown("configuration", name, known)
+    text = read_whole(path, "configuration")
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ArenaError(f"can't read configuration {path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ArenaError(f"configuration {path} is no TOML file: {error}") from None
+        values = tomllib.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise ArenaError(f"configuration {path} is no TOML file: {brief(error)}") from None
     return make_config(values)
 
 
@@ -110,7 +111,8 @@ def make_config(values: dict[str, Any]) -> Config:
     for key in values:
         if key not in fields:
             raise unknown("setting", key, fields)
-    return Config(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    settings: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    return Config(**settings)
 
 
 def _check(name: str, value: Any, default: Any) -> None:

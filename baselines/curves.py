@@ -6,10 +6,11 @@ import csv
 import io
 import math
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from arena_jax.errors import ArenaError
-from arena_jax.files import write_atomic
+from arena_jax.files import read_whole, write_atomic
 
 Row = dict[str, float]
 WHOLE = ("update", "seed", "decisions")
@@ -38,14 +39,20 @@ def write_csv(path: Path, rows: Sequence[Row]) -> None:
     write_atomic(path, text.getvalue().encode())
 
 
-def read_csv(path: Path, updates: int) -> list[Row]:
-    """The rows of the first updates; raises `ArenaError` if they can't be read."""
+def read_csv(path: Path, updates: int, seeds: Sequence[int]) -> list[Row]:
+    """The rows of the first updates, one a seed; raises `ArenaError` if they can't be read or are not all there."""
+    text = read_whole(path, "learning curves").decode(errors="replace")
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = [{name: float(value or "nan") for name, value in row.items()} for row in csv.DictReader(file)]
-        return [row for row in rows if row["update"] <= updates]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ArenaError(f"learning curves {path} can't be read: {error}") from None
+        rows = [
+            {name: float(value or "nan") for name, value in row.items()} for row in csv.DictReader(text.splitlines())
+        ]
+        rows = [row for row in rows if row["update"] <= updates]
+        is_whole = [(row["update"], row["seed"]) for row in rows] == list(product(range(1, updates + 1), seeds))
+    except (ValueError, KeyError, TypeError, csv.Error):
+        is_whole = False
+    if not is_whole:
+        raise ArenaError(f"learning curves {path} don't hold updates 1 to {updates} of the run's seeds")
+    return rows
 
 
 def check_drawing() -> None:

@@ -64,7 +64,9 @@ def open_run(config: str, out: Path, seed: int, seeds: int, resume: bool) -> Run
         return Run(name, out, settings, numbers, world, begin())
     learners, spent = read_checkpoint(path, _header(settings, numbers), begin)
     run = Run(name, out, settings, numbers, world, learners, spent=spent)
-    run.rows = read_csv(out / CURVES, run.updates)
+    if not (np.asarray(learners.updates) == run.updates).all() or not 0 < run.updates <= settings.updates:
+        raise ArenaError(f"{path} is damaged: it tells of {run.updates} updates of {settings.updates}")
+    run.rows = read_csv(out / CURVES, run.updates, numbers)
     check_folder(out)
     return run
 
@@ -84,6 +86,7 @@ def train(run: Run, checkpoint_every: int) -> bool:
     step = Program(jax.vmap(partial(update, run.config), in_axes=(None, 0)))
     began = clocks(less=run.spent)
     written = run.updates
+    print("compiling, which is silent for a minute or so", file=sys.stderr)
     try:
         while run.updates < run.config.updates:
             learners, figures = jax.block_until_ready(step(run.world, run.learners))

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from arena_jax.errors import check_count
+from arena_jax.errors import ArenaError, check_count
 from benchmarks.harness import main
 
 
@@ -30,7 +30,10 @@ def command(
     """Train; Ctrl-C writes a checkpoint and stops."""
     check_count("seeds", seeds, 1, 64)
     check_count("checkpoint-every", checkpoint_every, 1, 10**6)
-    from baselines.run import open_run, train  # needs the packages of training
+    try:
+        from baselines.run import open_run, train
+    except ModuleNotFoundError as missing:
+        raise ArenaError(f"training needs {missing.name}: pip install -e '.[rl,report]'") from None
 
     run = open_run(config, out or Path("runs") / Path(config).stem, seed, seeds, resume)
     is_done = train(run, checkpoint_every)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -34,6 +33,7 @@ from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.batch_play import COMPILER_OPTIONS, play
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import ArenaError, check_count, is_number, unknown
+from arena_jax.files import check_folder, read_json
 from arena_jax.parts import differences
 from arena_jax.policies import POLICIES, make_policy
 from arena_jax.programs import Program
@@ -167,12 +167,13 @@ def held_out(env: Arena, spec: str, episodes: int) -> dict[str, float]:
 def read_tuned(path: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Settings and rows of a file of tuned policies; raises `ArenaError` if it is none."""
     try:
-        found = json.loads(path.read_bytes())
+        found = read_json(path)
+    except ArenaError as error:
+        raise ArenaError(f"{error}; run: python -m baselines.tune") from None
+    try:
         settings, rows = found["settings"], found["tuned"]
         is_sound = isinstance(settings, dict) and isinstance(rows, list) and all(map(_is_row, rows))
-    except OSError as error:
-        raise ArenaError(f"can't read {path} ({error.strerror}); run: python -m baselines.tune") from None
-    except (ValueError, LookupError, TypeError):
+    except (LookupError, TypeError):
         is_sound = False
     if not is_sound:
         raise ArenaError(f"{path} is not a file of tuned policies; python -m baselines.tune --out FILE writes one")
@@ -239,6 +240,7 @@ def command(
         "held_out_seed": SEED,
     }
     rows = read_rows(out, settings)
+    check_folder(out.parent)
     finished = {(row["environment"], row["policy"]) for row in rows}
     todo = [(one, name) for name in families for one in ENVIRONMENTS if (one, name) not in finished]
     trajectories = training_worlds(arena_jax.make(), worlds, seed)

@@ -157,11 +157,14 @@ def _mixed(default: ArenaRL, generated: ArenaRL, config: Config) -> ArenaRL:
 
 
 def _terms(config: Config) -> dict[str, np.ndarray]:
-    """lambda, m and the tool budget of each lane, spread evenly (Halton)."""
+    """lambda, m and the tool budget of each lane, spread evenly (Halton); lambda denser where calls are cheap.
+
+    Cheap calls are where an answer to lambda is worth most: evenly spread, a sixteenth of the lanes would know them.
+    """
     cost, multiple, share = stats.qmc.Halton(3, scramble=False).random(config.lanes).T
-    between = lambda low, high, place: low + (high - low) * place
+    between = lambda ends, place: ends[0] + (ends[1] - ends[0]) * place
     return {
-        "tool_cost": between(*config.tool_cost, cost),
-        "revenue_multiple": between(*config.revenue_multiple, multiple),
+        "tool_cost": between(config.tool_cost, cost**2),
+        "revenue_multiple": between(config.revenue_multiple, multiple),
         "tool_budget": np.where(share < config.blind_share, 0, FIELDS["tool_budget"].default),
     }

@@ -25,7 +25,8 @@ from arena_jax.analysis.table import figure, interval, plain_estimate, plain_tab
 from arena_jax.arena import ENVIRONMENTS, Arena
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import ArenaError, is_number
-from arena_jax.policies import POLICIES, make_policies
+from arena_jax.files import check_folder
+from arena_jax.policies import POLICIES, make_policies, source_digest
 from arena_jax.policies.registry import TRAINED, trained_in, weights_header
 from baselines.held_out import SEED, check_episodes, objective, places
 from baselines.tune import TUNED, read_tuned
@@ -46,7 +47,7 @@ def entrants(environment: str, tuned: Path, trained: Sequence[str]) -> dict[str,
     for spec in trained:
         variant, cost = _training(spec)
         if variant == environment:
-            found[spec] = {"kind": "trained", "cost": cost}
+            found[spec] = {"kind": "trained", "cost": cost, "source": source_digest(spec)}
     make_policies(list(found))
     return found
 
@@ -161,6 +162,7 @@ def command(
 ) -> None:
     """Heuristics, tuned heuristics and trained policies on both variants."""
     check_episodes(episodes)
+    check_folder(out.parent)
     players = {name: entrants(name, tuned, policy or list(TRAINED)) for name in ENVIRONMENTS}
     variants = []
     with progress(2 * episodes * sum(map(len, players.values())), "episodes") as advance:

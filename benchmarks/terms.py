@@ -3,13 +3,14 @@
     python -m benchmarks.terms --out benchmarks/results/terms.json
 
 The policy (`ppo-terms`) sees the terms of the score and was trained over both, on the disciplined variant, a quarter of
-the time without tools. It is played over a grid of them, and with tools free, priced and forbidden: the value of
-information is what the objective gains over the same episodes without tools. It is this policy's: what a better one
-would make of the same tools it does not show.
+the time without tools. It is played over a grid of them in the default world, with its tools and without any, over the
+same episodes: the value of information under the same terms is the paired difference. It is this policy's: a best one
+would gain nothing below zero, since it could leave tools alone, and what it would gain this does not show.
 """
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,17 +21,18 @@ from rich.table import Table
 
 import arena_jax
 from arena_jax.analysis.compare import paired
-from arena_jax.analysis.table import money
+from arena_jax.analysis.table import money, plain_table
 from arena_jax.cli.output import progress, table_console
 from arena_jax.draws import MAX_SEED
 from arena_jax.errors import ArenaError, check_count
+from arena_jax.files import check_folder
+from arena_jax.policies import source_digest
 from arena_jax.structs import TOOLS, Record
 from benchmarks.harness import main, result_path, surroundings, write_json
 
 ENVIRONMENT = "EnterpriseArena-Disciplined-v1"
-COSTS = (0.0, 5e3, 20e3, 80e3)  # $ a call
-MULTIPLES = (2.0, 5.0, 10.0)  # x revenue
-PRICE, MULTIPLE = 5e3, 5.0  # the paper's
+COSTS = (0.0, 5e3, 20e3, 80e3)  # $ a call; 5e3 is the paper's
+MULTIPLES = (2.0, 5.0, 10.0)  # x revenue; 5 is the paper's
 
 
 def play(policy: Any, seed: int, episodes: int, **terms: float) -> Record:
@@ -39,12 +41,10 @@ def play(policy: Any, seed: int, episodes: int, **terms: float) -> Record:
     return arena_jax.rollout(env, policy, jax.random.key(seed), episodes)
 
 
-def answer(record: Record, tool_cost: float, revenue_multiple: float) -> dict[str, Any]:
-    """What the policy did under the terms: means over the episodes."""
+def answer(record: Record) -> dict[str, Any]:
+    """What the policy did: means over the episodes."""
     months = record.months_played.astype(np.float64)
     return {
-        "tool_cost": tool_cost,
-        "revenue_multiple": revenue_multiple,
         "calls_a_month": {tool: float((getattr(record, tool) / months).mean()) for tool in TOOLS},
         "requests": float(record.requests.mean()),
         "raised_equity": float(record.received_equity.mean()),
@@ -55,57 +55,54 @@ def answer(record: Record, tool_cost: float, revenue_multiple: float) -> dict[st
     }
 
 
-def worth(free: Record, priced: Record, forbidden: Record) -> dict[str, Any]:
-    """Value kept with tools free, priced and forbidden, and the paired gains over none ($ and 95% interval)."""
-    plays = {"free": free, "priced": priced, "forbidden": forbidden}
-    kept = {name: record.value_kept.astype(np.float64) for name, record in plays.items()}
-    gains = {name: paired(kept["forbidden"], kept[name]) for name in ("free", "priced")}
-    return {
-        "value_kept": {name: float(np.mean(values)) for name, values in kept.items()},
-        "gain": {name: {"mean": g.mean, "low": g.low, "high": g.high} for name, g in gains.items()},
-    }
+def worth(allowed: Record, forbidden: Record) -> dict[str, float]:
+    """What the value kept gains by tools over the same episodes: $, mean and 95% interval."""
+    gain = paired(*[record.value_kept.astype(np.float64) for record in (forbidden, allowed)])
+    return {"mean": gain.mean, "low": gain.low, "high": gain.high}
 
 
 def measure(policy: str, episodes: int, seed: int) -> dict[str, Any]:
-    """The grid, and the worth of information at each m."""
+    """A row for each pair of terms: how the policy answers, what it keeps without tools, and what they gain it."""
     made = arena_jax.make_policy(policy)
     if not getattr(made, "shows_terms", False):
         raise ArenaError(f"{policy} does not see lambda and m, so it can't answer to them; ppo-terms does")
-    rows, worths = [], []
-    with progress(len(MULTIPLES) * (len(COSTS) + 1), "plays") as advance:
-        for multiple in MULTIPLES:
-            played = {}
-            for cost in COSTS:
-                played[cost] = play(made, seed, episodes, tool_cost=cost, revenue_multiple=multiple)
-                rows.append(answer(played[cost], cost, multiple))
-                advance(1)
-            without = play(made, seed, episodes, tool_cost=PRICE, revenue_multiple=multiple, tool_budget=0)
-            worths.append({"revenue_multiple": multiple} | worth(played[0.0], played[PRICE], without))
-            advance(1)
-    return {"policy": policy, "episodes": episodes, "seed": seed, "answers": rows, "worth": worths}
+    rows = []
+    with progress(2 * len(MULTIPLES) * len(COSTS), "plays") as advance:
+        for multiple, cost in itertools.product(MULTIPLES, COSTS):
+            terms = {"tool_cost": cost, "revenue_multiple": multiple}
+            allowed = play(made, seed, episodes, **terms)
+            forbidden = play(made, seed, episodes, tool_budget=0, **terms)
+            without = {"value_kept_without_tools": float(forbidden.value_kept.mean())}
+            rows.append(terms | answer(allowed) | without | {"worth_of_tools": worth(allowed, forbidden)})
+            advance(2)
+    return {"policy": policy, "source": source_digest(policy), "episodes": episodes, "seed": seed, "answers": rows}
 
 
-def tables(found: dict[str, Any]) -> list[Table]:
+def cells(row: dict[str, Any]) -> dict[str, str]:
+    """A row as text by heading."""
+    gain = row["worth_of_tools"]
+    return {
+        "m": f"{row['revenue_multiple']:g}",
+        "λ": money(row["tool_cost"]),
+        "calls a month": f"{sum(row['calls_a_month'].values()):.2f}",
+        "equity raised": money(row["raised_equity"]),
+        "debt raised": money(row["raised_debt"]),
+        "survived": f"{row['survived']:.1%}",
+        "value kept": money(row["value_kept"]),
+        "without tools": money(row["value_kept_without_tools"]),
+        "worth of tools (95%)": f"{money(gain['mean'])} ({money(gain['low'])} to {money(gain['high'])})",
+    }
+
+
+def table(found: dict[str, Any]) -> Table:
     """For people."""
-    answers = Table("m", "lambda", "calls a month", "requests", "equity", "debt", "ownership kept", "survived", "kept")
-    answers.title = f"{found['policy']} on {ENVIRONMENT}, {found['episodes']:,} episodes"
-    for row in found["answers"]:
-        answers.add_row(
-            f"{row['revenue_multiple']:g}",
-            money(row["tool_cost"]),
-            f"{sum(row['calls_a_month'].values()):.2f}",
-            f"{row['requests']:.1f}",
-            money(row["raised_equity"]),
-            money(row["raised_debt"]),
-            f"{row['ownership_kept']:.1%}",
-            f"{row['survived']:.1%}",
-            money(row["value_kept"]),
-        )
-    worths = Table("m", "free", "priced", "forbidden", "gain free", "gain priced", title="Value of information")
-    for row in found["worth"]:
-        gains = [f"{money(g['mean'])} ({money(g['low'])} to {money(g['high'])})" for g in row["gain"].values()]
-        worths.add_row(f"{row['revenue_multiple']:g}", *[money(v) for v in row["value_kept"].values()], *gains)
-    return [answers, worths]
+    rows = [cells(row) for row in found["answers"]]
+    made = plain_table(f"{found['policy']} on {ENVIRONMENT}, {found['episodes']:,} episodes")
+    for heading in rows[0]:
+        made.add_column(heading, overflow="fold")
+    for row in rows:
+        made.add_row(*row.values())
+    return made
 
 
 def command(
@@ -118,9 +115,10 @@ def command(
     check_count("episodes", episodes, 2, 10**6)
     check_count("seed", seed, 0, MAX_SEED)
     path = out or result_path("terms")
+    check_folder(path.parent)
     found = measure(policy, episodes, seed)
     write_json(path, surroundings() | found)
-    table_console().print(*tables(found), f"written to {path}", sep="\n")
+    table_console().print(table(found), f"written to {path}", sep="\n")
 
 
 if __name__ == "__main__":

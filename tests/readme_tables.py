@@ -14,12 +14,13 @@ from arena_jax.analysis.contrast_view import ablation_rows, comparison_rows
 from arena_jax.analysis.fidelity import Verdict, published_findings
 from arena_jax.analysis.fidelity_view import fidelity_cells
 from arena_jax.analysis.sensitivity_view import map_rows, plane_rows
-from arena_jax.analysis.table import money
+from arena_jax.analysis.table import figure, interval
 from arena_jax.cli.listing import LISTS
 from arena_jax.specs import Spec
 from benchmarks.baselines_table import pair_rows, result_rows
 from benchmarks.cost import summary as cost_summary
 from benchmarks.precision import summary as precision_summary
+from benchmarks.terms import cells as terms_cells
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -73,18 +74,18 @@ def throughput_rows():
 
 def terms_rows():
     """What `python -m benchmarks.terms --out benchmarks/results/terms.json` found."""
-    terms = found("terms")
-    worth = {row["revenue_multiple"]: row for row in terms["worth"]}
-    for row in terms["answers"]:
-        free = worth[row["revenue_multiple"]]["gain"]["free"]
+    return [terms_cells(row) for row in found("terms")["answers"]]
+
+
+def amount_rows():
+    """What `arena-jax evaluate --env-set disciplined=true ... --json > benchmarks/results/amounts.json` found."""
+    for row in found("amounts")["results"]:
+        survived, kept, raised = (row["metrics"][name] for name in ("full_survival", "value_kept", "raised"))
         yield {
-            "m": f"{row['revenue_multiple']:g}",
-            "λ": money(row["tool_cost"]),
-            "calls a month": f"{sum(row['calls_a_month'].values()):.2f}",
-            "equity raised": money(row["raised_equity"]),
-            "debt raised": money(row["raised_debt"]),
-            "value kept": money(row["value_kept"]),
-            "worth of free tools": f"{money(free['mean'])} ({money(free['low'])} to {money(free['high'])})",
+            "policy": f"`{row['policy']}`",
+            "survival": figure("share", survived["mean"]),
+            "raised": figure("$", raised["mean"]),
+            "value kept (95%)": f"{figure('$', kept['mean'])} ({interval('$', kept['low'], kept['high'])})",
         }
 
 
@@ -109,7 +110,8 @@ def tables():
         "planes": markdown(plane_rows(found("sensitivity"))),
         "ranking": markdown(map_rows(found("sensitivity"))),
         "fidelity": markdown(list(fidelity_rows())),
-        "terms": markdown(list(terms_rows())),
+        "terms": markdown(terms_rows()),
+        "amounts": markdown(list(amount_rows())),
         "precision": precision_summary(found("precision")),
         "cost": f"{cost_summary(found('cost'))} Two cores; other machines, other seconds.",
         "throughput": markdown(list(throughput_rows())),

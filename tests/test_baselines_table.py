@@ -1,5 +1,6 @@
 """The table of baselines: who plays, what is compared with what, and the results that ship."""
 
+import dataclasses
 import itertools
 import json
 
@@ -10,12 +11,15 @@ from readme_tables import found
 import arena_jax
 from arena_jax.arena import ENVIRONMENTS
 from arena_jax.errors import ArenaError
-from arena_jax.policies import make_policy
+from arena_jax.policies import TRAINED as SHIPPED
+from arena_jax.policies import make_policy, source_digest
+from arena_jax.policies.registry import weights_header
 from arena_jax.policies.trained import save_policy
+from baselines.config import read_config
 from baselines.held_out import SEED, places
 from baselines.tune import FAMILIES, TUNED
 from benchmarks import baselines_table
-from benchmarks.baselines_table import cost, entrants, pair_rows, play_variant, result_rows
+from benchmarks.baselines_table import PLACES, cost, entrants, pair_rows, play_variant, result_rows
 
 TRAINED, BEST, BETTER, WORST = (f"greedy-equity:amount={amount}" for amount in ("30e6", "20e6", "40e6", "1e6"))
 EPISODES = 40
@@ -77,7 +81,8 @@ def test_entrants_are_the_tuned_ones_of_their_variant(tmp_path):
     assert [spec for spec, about in players.items() if about["kind"] == "tuned"] == [rows[1]["spec"]]
     assert players[rows[1]["spec"]]["cost"] == {"policies": 5, "processor_seconds": 1.0}
     assert spec not in players and players["never-raise"]["kind"] == "heuristic"
-    assert entrants(ENVIRONMENTS[0], path, [spec])[spec] == {"kind": "trained", "cost": took}
+    trained = {"kind": "trained", "cost": took, "source": source_digest(spec)}
+    assert entrants(ENVIRONMENTS[0], path, [spec])[spec] == trained
     with pytest.raises(ArenaError, match="unknown policy 'nobody'"):
         entrants(ENVIRONMENTS[1], path, ["nobody"])
     with pytest.raises(ArenaError, match="no trained policy"):
@@ -125,8 +130,40 @@ def test_shipped_results_belong_together():
     for row in tuned["tuned"]:
         variant = variants[row["environment"]]
         played = next(one for one in variant["policies"] if one["policy"] == row["spec"])
-        mean = sum(played[place][variant["objective"]]["mean"] for place in places(20)) / 2
+        mean = sum(played[place][variant["objective"]]["mean"] for place in PLACES) / 2
         assert mean == pytest.approx(row["held_out"]["mean"], rel=1e-5)
+    trained = {one["policy"]: one for variant in variants.values() for one in variant["policies"] if "source" in one}
+    assert {name: one["source"] for name, one in trained.items()} == {name: source_digest(name) for name in SHIPPED}
+    assert found("terms")["source"] == source_digest(found("terms")["policy"])
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_shipped_weights_are_of_their_configuration(name):
+    header = weights_header(name)
+    settings = dataclasses.asdict(read_config(name))
+    assert header["config"] == {key: list(v) if isinstance(v, tuple) else v for key, v in settings.items()}
+    assert header["variant"] == ENVIRONMENTS[settings["disciplined"]]
+    assert header["training"]["processor_seconds"] < 20 * 60  # of two cores
+
+
+def test_trained_policies_beat_every_tuned_one_where_capital_is_not_free():
+    """By more than the paired 95% interval, on the default world and on generated ones."""
+    pairs = found("baselines")["variants"][1]["pairs"]
+    for name in ("ppo-disciplined", "gru-disciplined"):
+        ours = [pair for pair in pairs if pair["policy"] == name]
+        assert len(ours) == len(FAMILIES)
+        assert all(pair[place]["low"] > 0.0 for pair in ours for place in PLACES)
+
+
+def test_trained_policies_of_the_papers_score_survive_and_earn():
+    """Survival of 95% and more, and no less than asking for equity of the largest amount."""
+    paper = found("baselines")["variants"][0]
+    rows = {row["policy"]: row for row in paper["policies"]}
+    largest = [pair for pair in paper["pairs"] if pair["other"] == "greedy-equity:amount=160e6"]
+    assert {pair["policy"] for pair in largest} == {"ppo", "gru"}
+    for pair in largest:
+        for place in PLACES:
+            assert rows[pair["policy"]][place]["full_survival"]["low"] >= 0.95 and pair[place]["high"] > 0.0
 
 
 def test_the_papers_score_says_to_ask_for_the_largest_amounts():

@@ -168,17 +168,14 @@ def test_rl_counts_decisions_and_months(tmp_path):
     assert 2 / 6 < row["months_per_decision"] < 18 / 22
 
 
-def test_the_worth_of_information_is_paired():
+def test_the_worth_of_tools_is_paired():
     gain = np.array([1.0, 2.0, 3.0, 6.0])
-    kept = {"free": gain + 1e7, "priced": gain / 2 + 1e7, "forbidden": np.full(4, 1e7)}
     names = [field.name for field in dataclasses.fields(arena_jax.Record)]
     blank = dict.fromkeys(names, np.zeros(4))
-    found = worth(*[arena_jax.Record(**blank | {"value_kept": values}) for values in kept.values()])
-    assert found["value_kept"] == {"free": 1e7 + 3, "priced": 1e7 + 1.5, "forbidden": 1e7}
-    assert found["gain"]["free"]["mean"] == pytest.approx(3.0)
+    plays = (gain + 1e7, np.array([1e7, 1e7, 1e7, 1e7]))
+    found = worth(*[arena_jax.Record(**blank | {"value_kept": values}) for values in plays])
     half = 3.18245 * gain.std(ddof=1) / 2  # Student's t, 3 degrees of freedom
-    assert found["gain"]["free"]["low"] == pytest.approx(3.0 - half, rel=1e-3)
-    assert found["gain"]["priced"]["high"] == pytest.approx(1.5 + half / 2, rel=1e-3)
+    assert found == pytest.approx({"mean": 3.0, "low": 3.0 - half, "high": 3.0 + half}, rel=1e-3)
 
 
 def test_terms_are_asked_of_policies_that_see_them():
@@ -189,10 +186,10 @@ def test_terms_are_asked_of_policies_that_see_them():
 @pytest.mark.slow
 def test_terms_plays_a_grid(tmp_path):
     result = run("terms", tmp_path / "t.json", "--episodes", "64")
-    assert {(row["tool_cost"], row["revenue_multiple"]) for row in result["answers"]} == set(product(COSTS, MULTIPLES))
-    assert [row["revenue_multiple"] for row in result["worth"]] == list(MULTIPLES)
-    priced = next(row for row in result["answers"] if (row["tool_cost"], row["revenue_multiple"]) == (5e3, 5.0))
-    assert result["worth"][1]["value_kept"]["priced"] == pytest.approx(priced["value_kept"], rel=1e-5)
+    assert [(row["revenue_multiple"], row["tool_cost"]) for row in result["answers"]] == list(product(MULTIPLES, COSTS))
+    for row in result["answers"]:
+        gain = row["value_kept"] - row["value_kept_without_tools"]
+        assert row["worth_of_tools"]["mean"] == pytest.approx(gain, rel=1e-4, abs=50)
 
 
 @pytest.mark.slow

@@ -11,11 +11,12 @@ import pytest
 from refusals import one_line
 
 from arena_jax.policies import TRAINED, categorical
-from arena_jax.policies.network import KINDS, act, judge, new_normaliser
+from arena_jax.policies.network import KINDS, act, new_normaliser
 from arena_jax.policies.weights import write_arrays
 from arena_jax.programs import Program
 from baselines.checkpoint import read_checkpoint, write_checkpoint
 from baselines.config import Config, make_config, read_config
+from baselines.critic import judge
 from baselines.curves import read_csv, write_csv, write_png
 from baselines.losses import advantages, divergence, normalised, policy_loss, value_loss
 from baselines.ppo import _play, sizes_of, start, update
@@ -325,8 +326,11 @@ def test_curves_come_back_as_they_were_written(tmp_path):
     rows = [{"update": 1.0 * i, "seed": 3.0, "decisions": 64.0 * i, "objective": float(x)}
             for i, x in enumerate((np.nan, -2.5e6, 0.125), start=1)]  # fmt: skip
     write_csv(tmp_path / "curves.csv", rows)
-    np.testing.assert_equal(read_csv(tmp_path / "curves.csv", 2), rows[:2])
+    np.testing.assert_equal(read_csv(tmp_path / "curves.csv", 2, (3,)), rows[:2])
     write_png(tmp_path / "curves.png", rows, "a run")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
-    (tmp_path / "curves.csv").write_text("update\nsoon\n")
-    one_line(lambda: read_csv(tmp_path / "curves.csv", 2), "curves.csv")
+    one_line(lambda: read_csv(tmp_path / "curves.csv", 4, (3,)), "don't hold updates 1 to 4")
+    one_line(lambda: read_csv(tmp_path / "curves.csv", 2, (3, 4)), "don't hold updates 1 to 2")
+    for text in ("update\nsoon\n", "", "abc"):
+        (tmp_path / "curves.csv").write_text(text)
+        one_line(lambda: read_csv(tmp_path / "curves.csv", 2, (3,)), "curves.csv")

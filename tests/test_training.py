@@ -1,6 +1,8 @@
 """Training on the world itself: rewards, runs that stop and go on, and in make verify a policy trained from nothing."""
 
 import dataclasses
+import importlib
+import math
 import os
 import signal
 import subprocess
@@ -19,6 +21,7 @@ from arena_jax.policies.registry import weights_header
 from arena_jax.policies.trained import load_policy
 from arena_jax.score import objective
 from baselines import run as training
+from baselines.checkpoint import write_checkpoint
 from baselines.config import Config
 from baselines.curves import read_csv
 from baselines.held_out import SEED
@@ -49,6 +52,10 @@ def test_a_run_is_refused_before_anything_is_made(tiny, tmp_path, monkeypatch):
     one_line(lambda: open_run(str(tmp_path / "odd.toml"), out, 0, 1, False), "held-out")
     assert not out.exists()
     one_line(lambda: open_run(str(tiny), tiny / "run", 0, 1, False), "can't write to", "tiny.toml")
+    os.mkfifo(tmp_path / "pipe.toml")
+    one_line(lambda: open_run(str(tmp_path / "pipe.toml"), out, 0, 1, False), "not a regular file")
+    (tmp_path / "odd.toml").write_text("a = " + "[" * 10**5)
+    one_line(lambda: open_run(str(tmp_path / "odd.toml"), out, 0, 1, False), "is no TOML file")
     out.mkdir()
     (out / "checkpoint.msgpack").write_bytes(b"")
     one_line(lambda: open_run(str(tiny), out, 0, 1, False), "--resume", "another --out")
@@ -173,7 +180,7 @@ def test_a_run_that_diverges_stops_in_a_line_and_leaves_what_was_written(tiny, t
 
     monkeypatch.setattr(training, "update", update)
     one_line(lambda: train(one, 1), "update 2", "seed 3", "not finite")
-    assert [row["update"] for row in read_csv(out / "curves.csv", 3)] == [1, 1]
+    assert [row["update"] for row in read_csv(out / "curves.csv", 1, (0, 1))] == [1, 1]
     assert open_run(str(tiny), out, 3, 2, True).updates == 1
     assert not list(out.glob("policy-*"))
 
@@ -189,6 +196,31 @@ def test_a_run_that_is_interrupted_before_its_first_update_has_nothing_to_go_on_
     assert not train(open_run(str(tiny), out, 3, 1, False), 1)
     assert "after update 0; nothing is written" in capsys.readouterr().err
     assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("updates", "seconds", "said"),
+    [
+        (4, 1.0, "4 updates of 3"),
+        (-5, 1.0, "-5 updates of 3"),
+        (2, math.nan, "no checkpoint"),
+        (2, -1.0, "no checkpoint"),
+    ],
+)
+def test_a_checkpoint_that_can_not_be_is_refused(tiny, tmp_path, updates, seconds, said):
+    one = open_run(str(tiny), tmp_path / "run", 3, 1, False)
+    learners = dataclasses.replace(one.learners, updates=jnp.int32([updates]))
+    header = training._header(one.config, one.seeds)
+    write_checkpoint(tmp_path / "run" / "checkpoint.msgpack", header, learners, Spent(seconds, 1.0))
+    one_line(lambda: open_run(str(tiny), tmp_path / "run", 3, 1, True), said)
+
+
+def test_training_says_which_package_it_lacks(tmp_path, monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("baselines.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "optax", None)
+    program = importlib.import_module("baselines.train")
+    one_line(lambda: program.command(config="ppo", out=tmp_path / "run"), "training needs optax: pip install")
 
 
 def test_weights_tell_what_they_took_and_no_path(tiny, tmp_path, monkeypatch, capsys):
@@ -218,6 +250,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_weights(tiny, tmp_path):
     # a shell's background job ignores Ctrl-C, and so would its children
     heed = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     stopped = run(tiny, tmp_path / "stopped", "--seeds", "2", preexec_fn=heed)
+    assert stopped.stderr.readline().startswith("compiling")
     line = stopped.stderr.readline()
     assert line.startswith("update 1/30"), line
     stopped.send_signal(signal.SIGINT)
@@ -226,7 +259,7 @@ def test_a_run_that_is_interrupted_goes_on_to_the_same_weights(tiny, tmp_path):
     assert (tmp_path / "stopped" / "checkpoint.msgpack").exists()
     resumed = run(tiny, tmp_path / "stopped", "--seeds", "2", "--resume")
     assert "update 1/30" not in resumed.communicate()[1] and resumed.returncode == 0
-    one, other = (read_csv(tmp_path / name / "curves.csv", 30) for name in ("straight", "stopped"))
+    one, other = (read_csv(tmp_path / name / "curves.csv", 30, (0, 1)) for name in ("straight", "stopped"))
     for rows in (one, other):
         for row in rows:
             row.pop("seconds")

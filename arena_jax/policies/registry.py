@@ -35,9 +35,10 @@ POLICIES: dict[str, type] = {
 # weights/NAME.msgpack
 TRAINED: dict[str, str] = {
     "ppo": "A feed-forward network trained by PPO on the paper's score.",
-    "ppo-disciplined": "The same on the disciplined variant, in the default world and generated ones.",
-    "gru-disciplined": "The same with a recurrent network (GRU).",
-    "ppo-terms": "The same, which sees lambda and m and was trained over both.",
+    "gru": "The same with a recurrent network (GRU).",
+    "ppo-disciplined": "As ppo, for the disciplined variant, in the default world and generated ones.",
+    "gru-disciplined": "As gru, for the disciplined variant, in the default world and generated ones.",
+    "ppo-terms": "As ppo-disciplined; it sees lambda and m and was trained over both.",
 }
 _WEIGHTS = Path(__file__).parent / "weights"
 
