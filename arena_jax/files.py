@@ -120,8 +120,9 @@ def own_file(directory: Path, name: str) -> Path:
     return path
 
 
-def read_whole(path: Path, what: str = "file", most: int = LARGEST) -> bytes:
-    """What a regular file of at most `most` bytes holds; raises `ArenaError`, which calls the file `what`."""
+def read_whole(path: Path, what: str = "file", most: int | None = None) -> bytes:
+    """What a regular file of at most `most` bytes (`LARGEST`) holds; raises `ArenaError`, calling the file `what`."""
+    most = LARGEST if most is None else most
     try:
         with _opened(path) as file:
             if _regular(file, what, path).st_size > most:

@@ -257,5 +257,5 @@ def test_what_ships_says_where_it_comes_from(name):
     header = json.loads(msgpack_restore(WEIGHTS[name].read_bytes())["header"])
     assert header["name"] == name
     assert policy.sizes.kind == header["config"]["kind"]
-    assert (header["variant"] == "EnterpriseArena-v1") == (name == "ppo")
+    assert (header["variant"] == "EnterpriseArena-v1") == (name in ("ppo", "gru"))
     assert WEIGHTS[name].stat().st_size < 200_000

@@ -180,7 +180,7 @@ def test_a_run_that_diverges_stops_in_a_line_and_leaves_what_was_written(tiny, t
 
     monkeypatch.setattr(training, "update", update)
     one_line(lambda: train(one, 1), "update 2", "seed 3", "not finite")
-    assert [row["update"] for row in read_csv(out / "curves.csv", 1, (0, 1))] == [1, 1]
+    assert [row["update"] for row in read_csv(out / "curves.csv", 1, (3, 4))] == [1, 1]
     assert open_run(str(tiny), out, 3, 2, True).updates == 1
     assert not list(out.glob("policy-*"))
 
