@@ -243,6 +243,7 @@ def run(config, out, *options, **others):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings(r"ignore:os.fork\(\) was called:RuntimeWarning")  # what is forked becomes another program
 def test_a_run_that_is_interrupted_goes_on_to_the_same_weights(tiny, tmp_path):
     tiny.write_text(TINY.replace("updates = 3", "updates = 30"))
     straight = run(tiny, tmp_path / "straight", "--seeds", "2")
