@@ -11,7 +11,7 @@ from typing import Any
 
 from arena_jax.errors import ArenaError, brief, is_number, shown, unknown
 from arena_jax.files import read_whole
-from arena_jax.policies.network import KINDS
+from arena_jax.policies.network import KINDS, MAX_WIDTH
 
 FOLDER = Path(__file__).parent / "configs"
 _WIDTHS = ("hidden", "critic_hidden")
@@ -58,8 +58,8 @@ class Config:
             _within(name, getattr(self, name), 1, 10**6)
         for name in _WIDTHS:
             widths = getattr(self, name)
-            if not widths or not all(1 <= width <= 4096 for width in widths):
-                raise ArenaError(f"{name} must be widths from 1 to 4096, got {list(widths)}")
+            if not widths or not all(1 <= width <= MAX_WIDTH for width in widths):
+                raise ArenaError(f"{name} must be widths from 1 to {MAX_WIDTH}, got {list(widths)}")
         if self.lanes % self.minibatches:
             raise ArenaError(f"lanes must be a multiple of minibatches, got {self.lanes} and {self.minibatches}")
         _within("default_share", self.default_share, 0.0, 0.9)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import statistics
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -24,7 +23,7 @@ import arena_jax
 from arena_jax.batch_play import DEFAULT_BATCH
 from arena_jax.cli.output import progress, table_console
 from arena_jax.errors import check_count
-from benchmarks.harness import in_child, main, peak_memory, result_path, surroundings, write_json
+from benchmarks.harness import clocks, in_child, main, peak_memory, result_path, surroundings, write_json
 
 POLICY = "never-raise"
 EPISODES, QUICK = (10**6, 3 * 10**6, 10**7), (10**5, 3 * 10**5)
@@ -39,11 +38,11 @@ def cost(episodes: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="arena-jax-cost-") as folder:
         arena_jax.evaluate(env, [POLICY], episodes=DEFAULT_BATCH, out=f"{folder}/warm-up")  # writing starts up too
         run = Path(folder, "run")
-        start, used = time.perf_counter(), time.process_time()
+        start = clocks()
         arena_jax.evaluate(env, [POLICY], episodes=episodes, out=run)
-        seconds, processor = time.perf_counter() - start, time.process_time() - used
+        spent = clocks(less=start)
         disk = sum(file.stat().st_size for file in run.rglob("*") if file.is_file())
-    return {"seconds": seconds, "processor_seconds": processor, "disk": disk, "peak_memory": peak_memory()}
+    return spent._asdict() | {"disk": disk, "peak_memory": peak_memory()}
 
 
 def summed_up(samples: dict[int, list[dict[str, float]]]) -> dict[str, Any]:
